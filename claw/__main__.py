@@ -1,0 +1,5 @@
+"""`python -m claw` is the same as `claw`."""
+
+from claw.cli import main
+
+main()

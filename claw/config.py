@@ -1,0 +1,362 @@
+"""What a run is: class defaults < TOML file < `a.b=c` overrides.
+
+Owns: the settings, their checks, and the explanations of mistakes.
+Does not own: the settings of plugins (each plugin's own model, mounted at `[plugin.NAME]`).
+Environment variables are never settings; secrets are named by their variable (`api_key_env`).
+"""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from claw.errors import UsageError, nearest
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class RolloutConfig(Section):
+    """How replies are drawn when the request does not say."""
+
+    temperature: float = Field(1.0, ge=0, le=5)
+    """softmax temperature; a request may set its own, which is stored with the turn"""
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0)
+    """0 is off"""
+    max_tokens: int = Field(512, ge=1)
+    """tokens of a reply; a request may ask for less"""
+    logprobs_k: int = Field(4, ge=0, le=64)
+    """most likely ids stored with each sampled token"""
+    n: int = Field(8, ge=1)
+    """attempts at one task (environments with tasks only)"""
+    max_turns: int = Field(16, ge=1)
+    """policy calls of one episode (environments with tasks only)"""
+    parallel: int = Field(8, ge=1)
+    """episodes that run at once"""
+
+
+class WorkerConfig(Section):
+    """The process that samples tokens."""
+
+    kind: Literal["transformers", "scripted"] = "transformers"
+    """`scripted` answers by rule and needs no weights: for tests of everything around a model"""
+    count: int = Field(1, ge=1, le=64)
+    slots: int = Field(16, ge=1)
+    """replies sampled at once in one batch; more wait in a bounded queue"""
+    queue: int = Field(64, ge=0)
+    """requests that may wait for a slot; beyond it clients get 429"""
+    context: int = Field(4096, ge=16)
+    """longest prompt + reply in tokens; capped by the model's own limit"""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps"""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """auto: float32 on a CPU, bfloat16 elsewhere"""
+    threads: int = Field(0, ge=0)
+    """CPU threads; 0 leaves it to torch"""
+    deadline_s: float = Field(600.0, gt=0)
+    """seconds a request may take before it ends with what it has"""
+
+
+class LoraConfig(Section):
+    """Low-rank adapters. Rank 0 trains the full weights."""
+
+    rank: int = Field(16, ge=0)
+    alpha: float = Field(32.0, gt=0)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    targets: tuple[str, ...] = (
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+    )
+    """names of the linear layers that get an adapter"""
+
+
+class TrainConfig(Section):
+    """The optimiser step and when it starts."""
+
+    method: str = "hybrid"
+    """grpo, opd, opd-sampled, hybrid, combined, or a loss that a plugin registers"""
+    batch_size: int = Field(16, ge=1)
+    """samples of a step"""
+    max_wait_s: float = Field(300.0, ge=0)
+    """a step also starts when this long has passed since the oldest waiting sample"""
+    lr: float = Field(1e-5, gt=0)
+    warmup_steps: int = Field(0, ge=0)
+    weight_decay: float = Field(0.0, ge=0)
+    betas: tuple[float, float] = (0.9, 0.98)
+    max_grad_norm: float = Field(1.0, gt=0)
+    micro_tokens: int = Field(4096, ge=64)
+    """tokens of one forward pass; samples of a step are split into such groups"""
+    max_steps: int = Field(0, ge=0)
+    """stop training after this many steps; 0 never stops"""
+    keep_versions: int = Field(8, ge=2)
+    """newest versions whose weights stay on disk; the first one always stays"""
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """auto: float32 on a CPU, bfloat16 with float32 master weights elsewhere"""
+    threads: int = Field(0, ge=0)
+    gradient_checkpointing: bool = False
+
+
+class LossConfig(Section):
+    """The hybrid loss: w_rl * GRPO + w_opd * OPD (+ KL)."""
+
+    w_rl: float = Field(1.0, ge=0)
+    w_opd: float = Field(1.0, ge=0)
+    clip_low: float = Field(0.2, gt=0, lt=1)
+    clip_high: float = Field(0.28, gt=0)
+    kl_coef: float = Field(0.0, ge=0)
+    """k3 KL to the first weights; costs nothing at 0"""
+    entropy_coef: float = Field(0.0, ge=0)
+    k: int = Field(4, ge=1, le=64)
+    """ids of the top-k distillation"""
+    subset: Literal["student", "teacher", "overlap"] = "student"
+    """whose top-k ids carry the distillation"""
+    gap_clip: float = Field(1.0, ge=0)
+    """C: bound of the teacher's advantage per id; 0 is unbounded"""
+    hint_choice: Literal["sequence", "token", "shortest", "random"] = "sequence"
+    teacher: Literal["current", "base", "ema"] = "current"
+    """whose weights see the hint"""
+    ema_decay: float = Field(0.99, gt=0, lt=1)
+    normalise: Literal["sample-mean", "token-mean"] = "sample-mean"
+    truncated: Literal["mask", "keep"] = "mask"
+    """replies cut at max_tokens: `mask` drops their GRPO term, `keep` trains them like others"""
+
+
+class IsConfig(Section):
+    """Importance sampling of the GRPO term."""
+
+    mode: Literal["behaviour", "proximal"] = "behaviour"
+    """ratio against the worker's log-probs, or against log-probs recomputed at the step's start"""
+    cap: float = Field(2.0, gt=0)
+    """proximal only: largest weight min(pi_prox / pi_behaviour, cap)"""
+
+
+class AsyncConfig(Section):
+    """How far serving may run ahead of training."""
+
+    max_staleness: int = Field(8, ge=0)
+    """versions between a sample's oldest token and the weights that train it; older is dropped"""
+
+
+class JudgeConfig(Section):
+    """Who judges a turn from its next state."""
+
+    kind: str = "rules"
+    """rules, model, none, or a judge that a plugin brings"""
+    votes: int = Field(3, ge=1, le=32)
+    """answers asked of a model judge; majority decides, a tie abstains"""
+    max_hints: int = Field(3, ge=0, le=16)
+    base_url: str = ""
+    """OpenAI-compatible endpoint of a model judge; empty asks claw's own workers"""
+    model: str = ""
+    api_key_env: str = ""
+    """name of the environment variable that holds the endpoint's key"""
+    temperature: float = Field(0.6, ge=0)
+    max_tokens: int = Field(1024, ge=1)
+    deadline_s: float = Field(120.0, gt=0)
+    retries: int = Field(1, ge=0, le=5)
+    """asks again when an answer cannot be read"""
+    parallel: int = Field(8, ge=1)
+
+
+class CreditConfig(Section):
+    """From signals to advantages."""
+
+    kind: str = "vote"
+    """vote: the majority vote itself; outcome: alpha * outcome + (1 - alpha) * process, per group;
+    step: the same standardised per step index; or one that a plugin registers"""
+    alpha: float = Field(0.5, ge=0, le=1)
+    baseline: float = 0.0
+    """subtracted from a vote, and from the value of a group of one"""
+
+
+class ServeConfig(Section):
+    """The HTTP side of plugins that bring an app."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8411, ge=0, le=65535)
+    """0 takes a free port"""
+    api_key_env: str = ""
+    """name of the environment variable with the key; empty: a key made for the run"""
+    model_name: str = "claw-policy"
+    """the model name that clients send"""
+    max_body_mb: int = Field(64, ge=1, le=1024)
+    session_idle_s: float = Field(1800.0, gt=0)
+    """a conversation that is silent for so long has ended"""
+
+
+class GateConfig(Section):
+    """Checks that a version passes before it serves."""
+
+    enabled: bool = True
+    max_rise: float = Field(0.5, gt=0)
+    """nats per token: largest rise of the loss on held-out text against the first weights"""
+    canary_tolerance: float = Field(0.05, gt=0)
+    """largest log-prob difference between trainer and worker on fixed token sequences"""
+
+
+class WireConfig(Section):
+    """Sockets between the processes."""
+
+    address: str = ""
+    """empty: ipc:// in a private folder; tcp://HOST:PORT for other machines, needs keys"""
+    keys: str = ""
+    """folder made by `claw keys`"""
+    heartbeat_s: float = Field(2.0, gt=0)
+    dead_after_s: float = Field(60.0, gt=0)
+    """silence after which a peer counts as gone"""
+
+
+class TrackConfig(Section):
+    """Metrics. JSONL in the run folder always."""
+
+    to: tuple[Literal["wandb", "tensorboard", "trackio"], ...] = ()
+    project: str = "claw"
+
+
+class RunConfig(Section):
+    """A run, as `claw config show` prints it."""
+
+    model: str = "smollm2-135m"
+    """a name that claw knows, a local folder, or a hub name"""
+    plugin_name: str = ""
+    """the environment; the command line's --plugin"""
+    seed: int = 0
+    runs: str = "runs"
+    """folder of run folders"""
+    name: str = ""
+    """of the run folder; empty: plugin and time"""
+    rollout: RolloutConfig = RolloutConfig()
+    worker: WorkerConfig = WorkerConfig()
+    lora: LoraConfig = LoraConfig()
+    train: TrainConfig = TrainConfig()
+    loss: LossConfig = LossConfig()
+    is_: IsConfig = Field(IsConfig(), alias="is")
+    async_: AsyncConfig = Field(AsyncConfig(), alias="async")
+    judge: JudgeConfig = JudgeConfig()
+    credit: CreditConfig = CreditConfig()
+    serve: ServeConfig = ServeConfig()
+    gate: GateConfig = GateConfig()
+    wire: WireConfig = WireConfig()
+    track: TrackConfig = TrackConfig()
+    plugin: dict[str, dict[str, Any]] = {}
+    """settings of plugins, checked by each plugin's own model"""
+
+    @model_validator(mode="after")
+    def _can_be_honoured(self) -> "RunConfig":
+        """A setting that would be silently ignored is an error at start."""
+        for problem in conflicts(self):
+            raise ValueError(problem)
+        return self
+
+
+def conflicts(c: RunConfig) -> list[str]:
+    """Return what the settings ask for together and cannot get."""
+    found = []
+    is_grpo_only = c.train.method == "grpo"
+    if c.loss.w_rl == 0 and c.loss.w_opd == 0:
+        found.append("loss.w_rl and loss.w_opd are both 0: nothing would be trained")
+    if c.loss.teacher == "ema" and is_grpo_only:
+        found.append("loss.teacher has no effect: train.method grpo asks no teacher")
+    if c.is_.mode == "behaviour" and "cap" in c.is_.model_fields_set:
+        found.append("is.cap has no effect in mode behaviour; set is.mode = \"proximal\"")
+    if c.judge.base_url and c.judge.kind != "model":
+        found.append(f"judge.base_url has no effect: judge.kind is {c.judge.kind!r}")
+    if c.rollout.max_tokens >= c.worker.context:
+        found.append("rollout.max_tokens leaves no room for a prompt in worker.context")
+    if c.loss.subset != "student" and c.train.method in ("grpo", "opd-sampled", "combined"):
+        found.append(f"loss.subset has no effect: train.method {c.train.method} uses no top-k")
+    return found
+
+
+def load(
+    path: Path | None = None, overrides: tuple[str, ...] = (), base: dict[str, Any] | None = None
+) -> RunConfig:
+    """Read a TOML file, apply `a.b=c` overrides, and return the checked run.
+
+    `base` holds recommended values below both (a plugin's or a model's preset).
+    """
+    values: dict[str, Any] = {}
+    for layer in (base or {}, _read(path) if path else {}):
+        _merge(values, layer)
+    for override in overrides:
+        _apply(values, override)
+    return parse(values)
+
+
+def parse(values: dict[str, Any]) -> RunConfig:
+    """Check plain values; a mistake becomes a UsageError in words."""
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        raise UsageError("the settings are not valid", found=explain(error)) from error
+
+
+def resolved(config: RunConfig) -> dict[str, Any]:
+    """Return the run as plain JSON values, every default filled in."""
+    return json.loads(config.model_dump_json(by_alias=True))
+
+
+def explain(error: ValidationError, model: type[BaseModel] = RunConfig, prefix: str = "") -> str:
+    """Turn pydantic's findings into lines: `train.lrr: no such setting; did you mean 'lr'?`."""
+    lines = []
+    for item in error.errors():
+        where = prefix + ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            known = _known(model, item["loc"][:-1])
+            hint = nearest(str(item["loc"][-1]), known)
+            lines.append(f"{where}: no such setting; {hint or 'known: ' + ', '.join(known)}")
+        else:
+            got = "" if item["type"] == "value_error" else f" (got {item['input']!r})"
+            said = item["msg"].removeprefix("Value error, ")
+            lines.append(f"{where}: {said}{got}" if where else said)
+    return "\n         ".join(lines)
+
+
+def _known(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    for part in loc:
+        f = next(f for n, f in model.model_fields.items() if part in (n, f.alias))
+        if isinstance(f.annotation, type) and issubclass(f.annotation, BaseModel):
+            model = f.annotation
+    return [f.alias or n for n, f in model.model_fields.items()]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError("no such settings file", found=str(path)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError("the settings file is not TOML", found=f"{path}: {error}") from error
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise UsageError("not an override", found=override, allowed="a.b=value")
+    *path, last = key.strip().split(".")
+    for part in path:
+        inner = values.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise UsageError("an override goes through a value", found=override)
+        values = inner
+    values[last] = _value(text)
+
+
+def _value(text: str) -> Any:
+    """Read `text` as a TOML value; what is no TOML value is a plain word."""
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _merge(into: dict[str, Any], layer: dict[str, Any]) -> None:
+    for key, value in layer.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, dict) else value

@@ -1,0 +1,1 @@
+"""Two loops: the actor (no torch) and the trainer (torch), joined by sockets only."""

@@ -1,0 +1,1 @@
+"""The actor: requests become turns, turns become samples. Imports no torch."""

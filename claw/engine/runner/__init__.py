@@ -1,0 +1,1 @@
+"""Runner processes host plugin code: environments and the HTTP apps of plugins."""

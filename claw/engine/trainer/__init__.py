@@ -1,0 +1,1 @@
+"""The trainer: samples become steps, steps become versions."""

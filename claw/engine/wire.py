@@ -1,0 +1,310 @@
+"""Messages between processes: one msgpack header, then raw array frames, over ZeroMQ.
+
+Owns: messages <-> frames, sockets, addresses, CURVE keys.
+Does not own: what a message means (the two ends), retries.
+
+A message is `Message(type, id, fields, arrays)`. On the wire it is a list of frames: a msgpack map
+`{v, type, id, fields, arrays: [[name, dtype, shape], ...]}` and then the bytes of each array in
+that order. Nothing is pickled; numbers travel as arrays, never as lists.
+"""
+
+import dataclasses
+import enum
+import os
+import stat
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import zmq
+
+from claw import records
+from claw.errors import UsageError, WireError
+
+VERSION = 1
+"""the major version of the protocol; a newer one is refused by name"""
+
+MAX_HEADER = 64 * 1024 * 1024
+"""bytes: a request may carry images in content parts"""
+MAX_FRAMES = 4096
+MAX_ARRAY = 1 << 31
+"""bytes of one array frame"""
+HIGH_WATER = 1000
+"""messages that may queue on a socket; peers use credit, so this is never reached in health"""
+
+_DTYPES = {"int8", "uint8", "int32", "int64", "float16", "float32", "float64", "bool"}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. `fields` holds plain values only; arrays go into `arrays`."""
+
+    type: str
+    id: str = ""
+    fields: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the field `name`; a missing one is a WireError that names it."""
+        try:
+            return self.fields[name]
+        except KeyError:
+            raise WireError(f"message {self.type!r} has no field {name!r}") from None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.fields.get(name, default)
+
+
+def encode(message: Message) -> list[bytes | memoryview]:
+    """Return the frames of a message (the routing frame is the socket's)."""
+    arrays = {name: np.ascontiguousarray(a) for name, a in message.arrays.items()}
+    for name, a in arrays.items():
+        if a.dtype.name not in _DTYPES:
+            raise WireError(f"array {name!r} has dtype {a.dtype.name}; allowed: {sorted(_DTYPES)}")
+    header = {
+        "v": VERSION,
+        "type": message.type,
+        "id": message.id,
+        "fields": message.fields,
+        "arrays": [[name, a.dtype.name, list(a.shape)] for name, a in arrays.items()],
+    }
+    try:
+        # surrogatepass: a lone surrogate from a client must travel, not kill the sender
+        packed = msgpack.packb(header, use_bin_type=True, unicode_errors="surrogatepass")
+    except TypeError as error:
+        raise WireError(f"message {message.type!r} holds what does not travel: {error}") from error
+    return [packed, *(memoryview(a).cast("B") if a.size else b"" for a in arrays.values())]
+
+
+def decode(frames: list[bytes]) -> Message:
+    """Return the message in `frames`, or raise WireError that says what is wrong with them."""
+    if not frames or len(frames) > MAX_FRAMES or len(frames[0]) > MAX_HEADER:
+        raise WireError(f"a message has 1 to {MAX_FRAMES} frames; found {len(frames)}")
+    header = _header(frames[0])
+    specs = header["arrays"]
+    if len(specs) != len(frames) - 1:
+        raise WireError(f"header names {len(specs)} arrays; {len(frames) - 1} frames followed")
+    arrays = dict(_array(spec, raw) for spec, raw in zip(specs, frames[1:], strict=True))
+    return Message(header["type"], header["id"], header["fields"], arrays)
+
+
+def _header(raw: bytes) -> dict[str, Any]:
+    try:
+        header = msgpack.unpackb(
+            raw, raw=False, strict_map_key=True, unicode_errors="surrogatepass"
+        )
+    except Exception as error:  # msgpack raises many kinds; all mean: not a header
+        raise WireError(f"the first frame is no msgpack map: {type(error).__name__}") from error
+    if not isinstance(header, dict):
+        raise WireError(f"the first frame is a {type(header).__name__}, not a map")
+    version = header.get("v")
+    if not isinstance(version, int) or version > VERSION or version < 1:
+        raise WireError(f"protocol version {version!r} is not spoken here; this side is {VERSION}")
+    kinds = {"type": str, "id": str, "fields": dict, "arrays": list}
+    for name, kind in kinds.items():
+        if not isinstance(header.get(name), kind):
+            raise WireError(f"header field {name!r} must be a {kind.__name__}")
+    return header
+
+
+def _array(spec: Any, raw: bytes) -> tuple[str, np.ndarray]:
+    if not (isinstance(spec, list) and len(spec) == 3 and isinstance(spec[2], list)):
+        raise WireError("an array is announced as [name, dtype, shape]")
+    name, dtype, shape = spec
+    if not isinstance(name, str) or dtype not in _DTYPES:
+        raise WireError(f"array {name!r} has dtype {dtype!r}; allowed: {sorted(_DTYPES)}")
+    if not all(isinstance(n, int) and 0 <= n <= MAX_ARRAY for n in shape) or len(shape) > 8:
+        raise WireError(f"array {name!r} has an impossible shape {shape!r}")
+    wanted = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize if shape else (
+        np.dtype(dtype).itemsize
+    )
+    if wanted != len(raw) or wanted > MAX_ARRAY:
+        raise WireError(f"array {name!r} of {dtype}{shape} needs {wanted} bytes; {len(raw)} came")
+    return name, np.frombuffer(raw, dtype=dtype).reshape(shape)
+
+
+# --- records ---------------------------------------------------------------------------------
+
+
+def pack(record: Any, prefix: str = "") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Split a record into plain fields and arrays; array names carry `prefix`.
+
+    Tuples of arrays (hint candidates) become `name.0`, `name.1`, ...; nested records nest.
+    """
+    fields: dict[str, Any] = {}
+    arrays: dict[str, np.ndarray] = {}
+    for f in dataclasses.fields(record):
+        value, name = getattr(record, f.name), prefix + f.name
+        if isinstance(value, np.ndarray):
+            arrays[name] = value
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields[f.name], inner = pack(value, name + ".")
+            arrays |= inner
+        elif isinstance(value, tuple) and value and isinstance(value[0], np.ndarray):
+            fields[f.name] = len(value)
+            arrays |= {f"{name}.{i}": a for i, a in enumerate(value)}
+        else:
+            fields[f.name] = list(value) if isinstance(value, tuple) else value
+    return {k: _plain(v) for k, v in fields.items()}, arrays
+
+
+def unpack(
+    kind: type, fields: dict[str, Any], arrays: dict[str, np.ndarray], prefix: str = ""
+) -> Any:
+    """Rebuild a record of `kind` from what `pack` made; unknown or missing parts are refused."""
+    hints = typing.get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for f in dataclasses.fields(kind):
+        name, hint = prefix + f.name, hints[f.name]
+        if name in arrays:
+            values[f.name] = arrays[name]
+        elif f.name in fields:
+            values[f.name] = _restore(hint, fields[f.name], arrays, name)
+    unknown = set(fields) - {f.name for f in dataclasses.fields(kind)}
+    if unknown:
+        raise WireError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
+    try:
+        return kind(**values)
+    except (TypeError, ValueError) as error:
+        raise WireError(f"not a {kind.__name__}: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def _restore(hint: Any, value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if value is None and type(None) in options:
+        return None
+    hint = next(h for h in options if h is not type(None))
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return unpack(typing.cast(type, hint), value, arrays, name + ".")
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        try:
+            return hint(value)
+        except ValueError as error:
+            raise WireError(f"{name}: {error}") from error
+    if typing.get_origin(hint) is tuple:
+        if typing.get_args(hint)[0] is np.ndarray:
+            return tuple(arrays[f"{name}.{i}"] for i in range(int(value)))
+        return tuple(value)
+    return value
+
+
+def record_message(type: str, record: Any, id: str = "", **extra: Any) -> Message:
+    """A message that carries one record (and a few plain fields beside it)."""
+    fields, arrays = pack(record)
+    return Message(type, id, {"record": fields, **extra}, arrays)
+
+
+def read_record(message: Message, kind: type) -> Any:
+    """Return the record of `kind` that `record_message` put into `message`."""
+    return unpack(kind, message["record"], message.arrays)
+
+
+def samples_message(type: str, samples: list[records.Sample], id: str, **extra: Any) -> Message:
+    """A message that carries many samples; arrays are named `<index>.<field>`."""
+    packed = [pack(sample, f"{i}.") for i, sample in enumerate(samples)]
+    arrays = {name: a for _, part in packed for name, a in part.items()}
+    return Message(type, id, {"samples": [f for f, _ in packed], **extra}, arrays)
+
+
+def read_samples(message: Message) -> list[records.Sample]:
+    return [
+        unpack(records.Sample, fields, message.arrays, f"{i}.")
+        for i, fields in enumerate(message["samples"])
+    ]
+
+
+# --- sockets ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """CURVE keys of one side, and the public key of the server it talks to."""
+
+    public: bytes
+    secret: bytes
+    server: bytes
+
+
+def make_keys(folder: Path) -> None:
+    """Write `wire.public` and `wire.secret` (mode 600) into `folder`; one pair serves a run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    public, secret = zmq.curve_keypair()
+    (folder / "wire.public").write_bytes(public)
+    path = folder / "wire.secret"
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(secret)
+
+
+def read_keys(folder: Path) -> Keys:
+    """Read what `make_keys` wrote; a secret that others can read is refused."""
+    path = folder / "wire.secret"
+    if not path.exists():
+        raise UsageError(
+            "no wire keys", found=str(folder), do=f"make them: claw keys {folder}"
+        )
+    if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        raise UsageError(
+            "the wire's secret key is readable by others", found=str(path), do=f"chmod 600 {path}"
+        )
+    public, secret = (folder / "wire.public").read_bytes(), path.read_bytes()
+    return Keys(public, secret, public)
+
+
+def check_address(address: str, keys: Keys | None) -> None:
+    """ipc:// and inproc:// need no keys; tcp:// is refused without CURVE keys."""
+    if address.startswith(("ipc://", "inproc://")):
+        return
+    if not address.startswith("tcp://"):
+        raise UsageError(
+            "not a wire address", found=address, allowed="ipc://PATH or tcp://HOST:PORT"
+        )
+    if keys is None:
+        raise UsageError(
+            "tcp:// needs CURVE keys",
+            found=address,
+            allowed="ipc:// on one machine; tcp:// with keys",
+            do="make keys with `claw keys FOLDER` and name the folder in wire.keys",
+        )
+
+
+def open_socket(
+    context: zmq.Context, kind: int, address: str, *, bind: bool,
+    keys: Keys | None = None, identity: bytes = b"",
+) -> Any:
+    """Open, secure and bind or connect one socket with bounded queues and no linger."""
+    check_address(address, keys)
+    socket = context.socket(kind)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
+    socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
+    if identity:
+        socket.setsockopt(zmq.IDENTITY, identity)
+    if kind == zmq.ROUTER:
+        socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a restarted peer takes its name back
+    if keys is not None and address.startswith("tcp://"):
+        _secure(socket, keys, server=bind)
+    if bind:
+        socket.bind(address)
+    else:
+        socket.connect(address)
+    return socket
+
+
+def _secure(socket: Any, keys: Keys, *, server: bool) -> None:
+    socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
+    if server:
+        socket.curve_server = True
+    else:
+        socket.curve_serverkey = keys.server

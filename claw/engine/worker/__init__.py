@@ -1,0 +1,1 @@
+"""Rollout workers: token ids in; ids, log-probs and top-k out."""

@@ -1,0 +1,74 @@
+"""The seam of plugins that bring an HTTP app: the app asks the engine, never a worker.
+
+`claw_app(engine, config)` returns any ASGI application; the runner serves it.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from claw.records import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One policy call. Unset sampling fields take the run's settings."""
+
+    messages: list[Message]
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    sampling: dict[str, Any] = field(default_factory=dict)
+    """any of temperature, top_p, top_k, max_tokens, seed, stop, logprobs_k"""
+    session: str = ""
+    """a session id the client named; empty lets the engine find the conversation"""
+    kind: str = ""
+    """main, side, or empty to let the engine decide"""
+    owner: str = "default"
+    deadline_s: float = 0.0
+    """0 takes the run's setting"""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One step of an answer, in order: start, text..., done. An error raises EngineError."""
+
+    type: str
+    """start | text | done"""
+    turn_id: str = ""
+    trace_id: str = ""
+    text: str = ""
+    """new text (type text)"""
+    tokens: tuple[dict[str, Any], ...] = ()
+    """per sampled token: id, token, logprob, top (list of [token, logprob]); type text"""
+    message: Message | None = None
+    """the whole reply (type done)"""
+    finish_reason: str = ""
+    usage: dict[str, int] = field(default_factory=dict)
+    version: int = 0
+
+
+class EngineError(Exception):
+    """An answer that cannot be given, in the shape HTTP clients understand."""
+
+    def __init__(
+        self, status: int, message: str, *, type: str = "invalid_request_error",
+        code: str | None = None, param: str | None = None, retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.type = status, message, type
+        self.code, self.param, self.retry_after_s = code, param, retry_after_s
+
+
+class Engine(Protocol):
+    """What an app may ask of the running system."""
+
+    def ask(self, ask: Ask) -> AsyncIterator[Event]:
+        """Stream one answer. Closing the iterator early cancels the generation."""
+
+    async def feedback(self, target: str, value: int, text: str = "") -> dict[str, Any]:
+        """Record a person's +1 / -1 (and words) on a turn id or response id."""
+
+    async def end_session(self, session: str) -> None:
+        """Say that a conversation is over."""
+
+    async def status(self) -> dict[str, Any]:
+        """Return versions, workers, turns by state and the model's context length."""
