@@ -261,7 +261,7 @@ def conflicts(c: RunConfig) -> list[str]:
         found.append("loss.w_rl and loss.w_opd are both 0: nothing would be trained")
     if c.loss.teacher == "ema" and is_grpo_only:
         found.append("loss.teacher has no effect: train.method grpo asks no teacher")
-    if c.is_.mode == "behaviour" and "cap" in c.is_.model_fields_set:
+    if c.is_.mode == "behaviour" and c.is_.cap != IsConfig().cap:
         found.append("is.cap has no effect in mode behaviour; set is.mode = \"proximal\"")
     if c.judge.base_url and c.judge.kind != "model":
         found.append(f"judge.base_url has no effect: judge.kind is {c.judge.kind!r}")
@@ -297,7 +297,8 @@ def parse(values: dict[str, Any]) -> RunConfig:
 
 def resolved(config: RunConfig) -> dict[str, Any]:
     """Return the run as plain JSON values, every default filled in."""
-    return json.loads(config.model_dump_json(by_alias=True))
+    values: dict[str, Any] = json.loads(config.model_dump_json(by_alias=True))
+    return values
 
 
 def explain(error: ValidationError, model: type[BaseModel] = RunConfig, prefix: str = "") -> str:

@@ -46,6 +46,7 @@ def claw_env(task: Task, config: BaseModel | None) -> Env | None:
 @hookspec
 def claw_judges(config: BaseModel | None) -> list[Judge]:
     """Return judges, which `judge.kind` can name."""
+    return []  # never run: pluggy calls the plugins only
 
 
 @hookspec(firstresult=True)

@@ -5,6 +5,7 @@ A plugin is an entry point of group `claw`; its name is the word after `--plugin
 
 import inspect
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
@@ -50,7 +51,7 @@ class Plugin:
 
     def settings(self, values: dict[str, Any]) -> BaseModel | None:
         """Check `[plugin.<name>]` against the plugin's own model."""
-        model = self.hook.claw_config()
+        model: type[BaseModel] | None = self.hook.claw_config()
         if model is None:
             if values:
                 raise UsageError(f"plugin {self.name!r} has no settings", found=str(values))
@@ -106,12 +107,15 @@ def _checked(name: str, manager: pluggy.PluginManager, trace_hooks: bool) -> Plu
     return Plugin(name, manager)
 
 
-def _say_call(hook: str, impls: list[Any], kwargs: dict[str, Any]) -> None:
+def _say_call(hook: str, impls: Sequence[pluggy.HookImpl], kwargs: Mapping[str, Any]) -> None:
     where = [inspect.getsourcefile(i.function) or "?" for i in impls]
     log.info("hook %s(%s) -> %s", hook, ", ".join(sorted(kwargs)), where)
 
 
-def _say_result(outcome: Any, hook: str, impls: list[Any], kwargs: dict[str, Any]) -> None:
+def _say_result(
+    outcome: pluggy.Result[Any], hook: str, impls: Sequence[pluggy.HookImpl],
+    kwargs: Mapping[str, Any],
+) -> None:
     failed = outcome.exception
     log.info("hook %s %s", hook, f"raised {failed!r}" if failed else "returned")
 

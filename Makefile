@@ -1,0 +1,32 @@
+# make demo | test | test-all | lint | bench
+# Every target makes .venv and installs what it needs first; nothing else has to be typed.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/ready
+
+.PHONY: demo test test-all lint bench clean
+
+demo: $(READY)
+	$(BIN)/python -m claw_env_personal.demo $(ARGS)
+
+test: $(READY)
+	$(BIN)/python -m pytest $(ARGS)
+
+test-all: $(READY)
+	$(BIN)/python -m pytest --run-slow $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks.serving $(ARGS)
+
+$(READY): pyproject.toml plugins/personal/pyproject.toml tools/install.sh
+	PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/install.sh
+	@touch $(READY)
+
+clean:
+	rm -rf $(VENV)

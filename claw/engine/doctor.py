@@ -1,0 +1,59 @@
+"""`claw doctor`: what this machine has, in lines that can be pasted into a report."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from claw.engine import models
+from claw.sdk import registry
+
+PACKAGES = ("claw-rl", "torch", "triton", "flash-attn", "transformers", "peft", "safetensors",
+            "pyzmq", "msgpack", "pluggy", "starlette", "sglang", "docker", "openai")
+
+
+def report() -> Iterator[str]:
+    """Yield the lines of the report."""
+    yield f"python        {sys.version.split()[0]} on {platform.system()} {platform.machine()}"
+    yield f"cores         {os.cpu_count()}, memory {_memory_gb():.1f} GB free"
+    yield f"disk          {shutil.disk_usage('.').free / 1e9:.0f} GB free here"
+    for name in PACKAGES:
+        yield f"{name:<13} {_version(name)}"
+    yield from _devices()
+    for name, model in models.KNOWN.items():
+        is_here = (models.cache_dir() / name / models.DONE).exists()
+        where = "in the cache" if is_here else "not fetched yet"
+        yield f"model         {name}: {where}; {model.note}"
+    for found in registry.installed():
+        yield f"plugin        {found.name} ({found.distribution} {found.version})"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _memory_gb() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") / 1e9
+
+
+def _devices() -> Iterator[str]:
+    if not find_spec("torch"):
+        yield "device        none: torch is not installed"
+        return
+    import torch
+
+    if torch.cuda.is_available():
+        for i in range(torch.cuda.device_count()):
+            p = torch.cuda.get_device_properties(i)
+            yield f"device        cuda:{i} {p.name}, {p.total_memory / 1e9:.0f} GB"
+    else:
+        yield "device        cpu (no GPU that torch can use)"
+    has_flash = bool(find_spec("flash_attn")) and torch.cuda.is_available()
+    yield f"attention     {'flash_attention_2' if has_flash else 'sdpa'}"
+    yield "kernels       torch (chunked)"

@@ -1,0 +1,55 @@
+"""Write a version where other programs can load it."""
+
+import shutil
+from pathlib import Path
+
+from claw.config import RunConfig
+from claw.engine.actor.why import versions
+from claw.engine.models import resolve
+from claw.engine.rundir import RunDir
+from claw.errors import UsageError
+from claw.records import Version, VersionStatus
+
+
+def write(run: Path, number: int, folder: Path, *, merged: bool = False) -> str:
+    """Write version `number` (-1: the newest good one) into `folder`; return what was written.
+
+    A LoRA version becomes a peft folder, or with `merged` a whole model; a full version is
+    always a whole model with its tokenizer.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError("the folder is not empty", found=str(folder))
+    _, config = RunDir.open(run)
+    version = _pick(versions(run), number)
+    if version.kind == "lora" and not merged:
+        shutil.copytree(version.path, folder, dirs_exist_ok=True,
+                        ignore=shutil.ignore_patterns("manifest.json", "canary.safetensors"))
+        return f"v{version.number}: peft adapter for {config.model} in {folder}"
+    _whole_model(config, version, folder)
+    return f"v{version.number}: whole model in {folder}"
+
+
+def _pick(known: list[Version], number: int) -> Version:
+    good = [v for v in known if v.status == VersionStatus.PUBLISHED and Path(v.path).is_dir()]
+    for version in reversed(good):
+        if number in (-1, version.number):
+            return version
+    raise UsageError(
+        "no such version on disk", found=f"v{number}" if number >= 0 else "no version yet",
+        allowed=", ".join(f"v{v.number}" for v in good) or "none yet; train first",
+    )
+
+
+def _whole_model(config: RunConfig, version: Version, folder: Path) -> None:
+    model_dir = resolve(config.model)
+    ignore = shutil.ignore_patterns("*.safetensors", "*.index.json", "claw-model.json")
+    shutil.copytree(model_dir, folder, dirs_exist_ok=True, ignore=ignore)
+    if version.kind == "full":
+        shutil.copy(Path(version.path) / "model.safetensors", folder)
+        return
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+    PeftModel.from_pretrained(base, version.path).merge_and_unload().save_pretrained(folder)

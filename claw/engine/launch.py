@@ -1,0 +1,268 @@
+"""Start, watch and stop the processes of a run.
+
+    launcher ─┬─ actor      journal, sessions, judging
+              ├─ worker-0   samples tokens
+              ├─ trainer    steps and versions
+              └─ runner     plugin code: HTTP app, environments
+
+A process that dies is started again; the journal and the checkpoints hold all it needs. One that
+keeps dying ends the run with the last lines of its log. A child ends when its launcher is gone.
+"""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from claw import config as settings
+from claw.config import RunConfig
+from claw.engine import control, wire
+from claw.engine.rundir import RunDir
+from claw.errors import ClawError, UsageError
+
+log = logging.getLogger(__name__)
+
+STOP_GRACE_S = 30.0
+"""after SIGTERM; then SIGKILL"""
+MAX_DEATHS = 5
+"""deaths of one process within DEATH_WINDOW_S that end the run"""
+DEATH_WINDOW_S = 120.0
+
+
+@dataclass
+class Child:
+    """One process of the run."""
+
+    name: str
+    module: str
+    spec: Path
+    log: Path
+    popen: subprocess.Popen[bytes] | None = None
+    deaths: list[float] = field(default_factory=list)
+    is_done: bool = False
+    """ended by itself with exit code 0: not started again"""
+
+    def start(self) -> None:
+        with self.log.open("ab") as out:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", self.module, "--spec", str(self.spec)],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                env=_environment(), start_new_session=True,  # Ctrl-C reaches the launcher only
+            )
+
+    def has_died(self) -> bool:
+        return not self.is_done and self.popen is not None and self.popen.poll() is not None
+
+    def tail(self, lines: int = 15) -> str:
+        text = self.log.read_bytes()[-8000:].decode("utf-8", "replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def _environment() -> dict[str, str]:
+    # waiting OpenMP threads must sleep: spinning ones of one process starve the others
+    return {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false",
+            "PYTHONUNBUFFERED": "1"}
+
+
+class Launcher:
+    """The processes of one run folder."""
+
+    def __init__(
+        self, config: RunConfig, run: RunDir, model_dir: Path, *, trains: bool = True,
+        resume: bool = False, trace_hooks: bool = False,
+    ) -> None:
+        self.config, self.run, self.model_dir = config, run, model_dir
+        self.trains, self.resume, self.trace_hooks = trains, resume, trace_hooks
+        self.key = run.api_key(_given_key(config))
+        self.children: dict[str, Child] = {}
+        self._stopping = False
+
+    # --- start -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Write every process's spec and start it."""
+        self._addresses = {
+            name: self._address(name, i)
+            for i, name in enumerate(("workers", "runners", "trainer", "versions"))
+        }
+        for name, module, spec in self._specs():
+            file = self.run.write_json(f"specs/{name}.json", spec)
+            child = Child(name, module, file, self.run.path / "logs" / f"{name}.log")
+            self.children[name] = child
+            child.start()
+        self.run.write_json("run.json", {
+            "pid": os.getpid(), "addresses": self._addresses, "started": time.time(),
+            "processes": {n: c.popen.pid for n, c in self.children.items() if c.popen},
+        })
+
+    def _specs(self) -> list[tuple[str, str, dict[str, Any]]]:
+        a, run_dir = self._addresses, str(self.run.path)
+        values = settings.resolved(self.config)
+        common = {"config": values, "model_dir": str(self.model_dir), "run_dir": run_dir}
+        sockets = {n: a[n] for n in ("workers", "runners", "trainer")}
+        specs: list[tuple[str, str, dict[str, Any]]] = [
+            ("actor", "claw.engine.actor", common | {"sockets": sockets, "resume": self.resume}),
+        ]
+        for i in range(self.config.worker.count):
+            name = f"worker-{i}"
+            specs.append((name, "claw.engine.worker", common | {
+                "actor": a["workers"], "versions": a["versions"], "name": name,
+            }))
+        if self.trains:
+            specs.append(("trainer", "claw.engine.trainer", common | {
+                "actor": a["trainer"], "versions": a["versions"], "resume": self.resume,
+            }))
+        specs.append(("runner", "claw.engine.runner", {
+            "config": values, "actor": a["runners"], "run_dir": run_dir,
+            "api_key_file": str(self.run.path / "api_key"), "ready": str(self._ready_file),
+            "trace_hooks": self.trace_hooks,
+        }))
+        return specs
+
+    def _address(self, name: str, index: int) -> str:
+        base = self.config.wire.address
+        if not base:
+            return f"ipc://{self.run.sockets}/{name}"
+        wire.check_address(base, wire.read_keys(Path(self.config.wire.keys))
+                           if self.config.wire.keys else None)
+        host, _, port = base.removeprefix("tcp://").rpartition(":")
+        return f"tcp://{host}:{int(port) + index}"
+
+    @property
+    def _ready_file(self) -> Path:
+        return self.run.path / "specs" / "runner.ready"
+
+    # --- ready -------------------------------------------------------------------------------
+
+    def wait_ready(self, timeout_s: float = 300.0) -> str:
+        """Wait until a request would be answered; return the app's address ("" without one)."""
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until:
+            self.tend()
+            if self._has_worker():
+                return self._app_address(until)
+            time.sleep(0.2)
+        raise self._not_ready("no rollout worker came up", timeout_s, "worker-0")
+
+    def _has_worker(self) -> bool:
+        try:
+            return bool(self.status(timeout_s=2.0).get("workers"))
+        except ClawError:
+            return False
+
+    def _app_address(self, until: float) -> str:
+        while time.monotonic() < until:
+            self.tend()
+            if self._ready_file.exists():
+                return str(json.loads(self._ready_file.read_text())["address"])
+            time.sleep(0.1)
+        raise self._not_ready("the plugin's process did not come up", 0, "runner")
+
+    def _not_ready(self, what: str, timeout_s: float, name: str) -> ClawError:
+        return ClawError(what, found=f"after {timeout_s:g} s; the end of its log:\n"
+                         + self.children[name].tail(), do=f"see {self.children[name].log}")
+
+    def status(self, timeout_s: float = 10.0) -> dict[str, Any]:
+        """Ask the actor how the run is."""
+        return control.ask(self._addresses["runners"], "status", timeout_s=timeout_s)
+
+    # --- watch -------------------------------------------------------------------------------
+
+    def tend(self) -> None:
+        """Start again what died; give up on what keeps dying."""
+        for child in self.children.values():
+            if not self._stopping and child.has_died():
+                self._revive(child)
+
+    def _revive(self, child: Child) -> None:
+        assert child.popen is not None
+        code = child.popen.returncode
+        if code == 0:
+            child.is_done = True
+            return
+        now = time.monotonic()
+        child.deaths = [t for t in child.deaths if now - t < DEATH_WINDOW_S] + [now]
+        if len(child.deaths) >= MAX_DEATHS:
+            raise ClawError(
+                f"{child.name} keeps dying",
+                found=f"{len(child.deaths)} times, last with exit code {code}:\n{child.tail()}",
+                do=f"see {child.log}; continue with --resume {self.run.path}",
+            )
+        log.warning("%s ended with exit code %s; starting it again", child.name, code)
+        self._mark_resume(child)
+        child.start()
+        pids = {n: c.popen.pid for n, c in self.children.items() if c.popen}
+        self.run.write_json("run.json", self.run.read_json("run.json") | {"processes": pids})
+
+    def _mark_resume(self, child: Child) -> None:
+        """A restarted actor or trainer continues, whatever the first start was."""
+        spec = json.loads(child.spec.read_text())
+        if "resume" in spec and not spec["resume"]:
+            self.run.write_json(f"specs/{child.name}.json", spec | {"resume": True})
+
+    def watch(self, each: Callable[[], None], interval_s: float = 0.5) -> None:
+        """Tend the processes until the run is over (its runner or trainer is done)."""
+        while not any(self.children[n].is_done for n in ("runner", "trainer")
+                      if n in self.children):
+            self.tend()
+            each()
+            time.sleep(interval_s)
+
+    # --- stop --------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Stop every process: politely, then for good. Runner first, actor last."""
+        self._stopping = True
+        order = sorted(self.children.values(), key=lambda c: _STOP_ORDER.index(c.name[:6]))
+        for child in order:
+            self._signal(child, signal.SIGTERM)
+            _wait(child, STOP_GRACE_S)
+        self._ready_file.unlink(missing_ok=True)
+
+    def kill(self) -> None:
+        """Kill every process at once (a second Ctrl-C)."""
+        self._stopping = True
+        for child in self.children.values():
+            self._signal(child, signal.SIGKILL)
+            _wait(child, 5.0)
+
+    def _signal(self, child: Child, number: int) -> None:
+        if child.popen is not None and child.popen.poll() is None:
+            child.popen.send_signal(number)
+
+
+_STOP_ORDER = ("runner", "traine", "worker", "actor")
+
+
+def _wait(child: Child, seconds: float) -> None:
+    if child.popen is None:
+        return
+    try:
+        child.popen.wait(seconds)
+    except subprocess.TimeoutExpired:
+        child.popen.kill()
+        child.popen.wait(10)
+
+
+def _given_key(config: RunConfig) -> str:
+    name = config.serve.api_key_env
+    if name and not os.environ.get(name):
+        raise UsageError("the key's environment variable is empty", found=name,
+                         do=f"export {name}=..., or leave serve.api_key_env empty")
+    if not _is_local(config.serve.host) and not name:
+        raise UsageError(
+            "a public address needs a key of your own", found=f"serve.host = {config.serve.host}",
+            allowed="127.0.0.1, or a key", do="set serve.api_key_env to a variable with the key",
+        )
+    return os.environ.get(name, "") if name else ""
+
+
+def _is_local(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")

@@ -1,0 +1,203 @@
+"""What a person sees of a run in the terminal; each function serves one command.
+
+Owns: the words and tables. Does not own: processes (launch) or the journal (actor).
+"""
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from claw import config as settings
+from claw.config import RunConfig
+from claw.engine import control
+from claw.engine.rundir import RunDir
+from claw.errors import ClawError, UsageError
+
+log = logging.getLogger(__name__)
+console = Console(highlight=False)
+
+
+# --- settings --------------------------------------------------------------------------------
+
+
+def read_config(words: list[str], plugin: str, model: str) -> RunConfig:
+    """Settings from a command line: at most one TOML file, then `a.b=c` overrides."""
+    files = [w for w in words if "=" not in w]
+    if len(files) > 1:
+        raise UsageError("more than one settings file", found=" ".join(files), allowed="one")
+    overrides = [w for w in words if "=" in w]
+    overrides += [f'plugin_name="{plugin}"'] if plugin else []
+    overrides += [f"model='{model}'"] if model else []
+    path = Path(files[0]) if files else None
+    config = settings.load(path, tuple(overrides))
+    if not config.plugin_name:
+        return config
+    from claw.sdk import registry
+
+    loaded = registry.load(config.plugin_name)
+    base = loaded.hook.claw_defaults() or {}
+    config = settings.load(path, tuple(overrides), base)
+    loaded.settings(config.plugin.get(config.plugin_name, {}))
+    return config
+
+
+# --- train and serve -------------------------------------------------------------------------
+
+
+def play(
+    words: list[str], *, plugin: str, model: str, resume: Path | None, trains: bool = True,
+    trace_hooks: bool = False,
+) -> None:
+    """Run until the run ends or the person stops it; the first Ctrl-C saves and says where."""
+    from claw.engine.launch import Launcher
+    from claw.engine.models import resolve
+
+    if resume is not None:
+        run, config = RunDir.open(resume)
+    else:
+        config = read_config(words, plugin, model)
+        if not config.plugin_name:
+            raise UsageError("no plugin named", do="claw train --plugin personal")
+        run = None
+    model_dir = resolve(config.model)
+    run = run or RunDir.create(config)
+    run.hold()
+    try:
+        launcher = Launcher(config, run, model_dir, trains=trains, resume=resume is not None,
+                            trace_hooks=trace_hooks)
+        _play(launcher, config, run)
+    finally:
+        run.release()
+
+
+def _play(launcher: Any, config: RunConfig, run: RunDir) -> None:
+    console.print(f"run folder  [bold]{run.path}[/bold]")
+    try:
+        launcher.start()
+        with console.status("starting: actor, worker, trainer, runner"):
+            address = launcher.wait_ready()
+        _say_ready(address, config, launcher, run)
+        launcher.watch(Follower(launcher, run))
+    except KeyboardInterrupt:
+        _stop(launcher, run)
+        raise
+    except ClawError:
+        launcher.kill()
+        raise
+    launcher.stop()
+
+
+def _say_ready(address: str, config: RunConfig, launcher: Any, run: RunDir) -> None:
+    if address:
+        console.print(f"base URL    [bold]{address}/v1[/bold]")
+        console.print(f"API key     [bold]{launcher.key}[/bold]   (also in {run.path}/api_key)")
+        console.print(f"model       [bold]{config.serve.model_name}[/bold]   ({config.model})")
+        console.print("\nPaste these into any OpenAI client and talk. Every reply you correct or "
+                      "accept teaches it.\nAnother terminal: claw turns | claw versions | "
+                      "claw why TURN | claw rollback N.  Ctrl-C stops and saves.\n")
+
+
+def _stop(launcher: Any, run: RunDir) -> None:
+    console.print("\nstopping: the journal and the newest version are kept "
+                  "(Ctrl-C again to kill)")
+    try:
+        launcher.stop()
+    except KeyboardInterrupt:
+        launcher.kill()
+    console.print(f"saved in {run.path}\ncontinue:   claw train --resume {run.path}")
+
+
+class Follower:
+    """Prints what changed since it looked last: turns by state, steps, versions."""
+
+    def __init__(self, launcher: Any, run: RunDir, every_s: float = 2.0) -> None:
+        self.launcher, self.run, self.every_s = launcher, run, every_s
+        self._next, self._seen, self._steps = 0.0, "", 0
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + self.every_s
+        try:
+            status = self.launcher.status(timeout_s=5.0)
+        except ClawError:
+            return
+        line = _line(status)
+        if line != self._seen:
+            self._seen = line
+            console.print(f"{time.strftime('%H:%M:%S')}  {line}")
+        for warning in status.get("warnings") or []:
+            console.print(f"[yellow]{warning}[/yellow]")
+
+
+def _line(status: dict[str, Any]) -> str:
+    turns = status.get("turns") or {}
+    states = "  ".join(f"{state} {count}" for state, count in sorted(turns.items()) if count)
+    trainer = status.get("trainer") or {}
+    return (f"v{status.get('version', 0)}  step {trainer.get('step', 0)} "
+            f"({trainer.get('state', 'none')})  turns: {states or 'none yet'}")
+
+
+# --- looking at a run ------------------------------------------------------------------------
+
+
+def show_turns(run: Path, last: int) -> None:
+    """Print the newest turns of a run."""
+    from claw.engine.actor.why import turns
+
+    table = Table(box=None)
+    for column in ("turn", "kind", "state", "request", "reply"):
+        table.add_column(column, overflow="ellipsis", no_wrap=True)
+    for row in turns(run, last):
+        table.add_row(row["id"], row["kind"], row["status"], row["request"], row["reply"])
+    console.print(table)
+
+
+def show_versions(run: Path) -> None:
+    """Print the versions of a run."""
+    from claw.engine.actor.why import versions
+
+    table = Table(box=None)
+    for column in ("version", "parent", "kind", "status", "made", "note"):
+        table.add_column(column)
+    for v in versions(run):
+        made = time.strftime("%m-%d %H:%M:%S", time.localtime(v.created))
+        parent = "" if v.parent is None else f"v{v.parent}"
+        table.add_row(f"v{v.number}", parent, v.kind, str(v.status), made, v.note)
+    console.print(table)
+
+
+def roll_back(run: Path, *, owner: str, adapter: str, to: int) -> None:
+    """Ask the running trainer to serve version `to` again."""
+    address = _addresses(run)["runners"]
+    reply = control.ask(
+        address, "rollback", {"owner": owner, "adapter": adapter, "to": to}, timeout_s=300
+    )
+    console.print(f"v{reply.get('number')} serves the weights of v{to}")
+
+
+def _addresses(run: Path) -> dict[str, str]:
+    found = RunDir(run).read_json("run.json").get("addresses")
+    if not found:
+        raise UsageError("the run is not running", found=str(run),
+                         do=f"start it: claw train --resume {run}")
+    return dict(found)
+
+
+def join_as_worker(
+    kind: str, connect: str, announcements: str, model: str, words: list[str], name: str
+) -> None:
+    """Run a rollout worker in this process until the actor says stop."""
+    from claw.engine.models import resolve
+    from claw.engine.worker.worker import run
+
+    if not connect:
+        raise UsageError("no actor named", do="claw worker --connect ADDRESS (see run.json)")
+    config = read_config([*words, f"worker.kind='{kind}'"], "", model)
+    run(config, actor=connect, versions=announcements, model_dir=str(resolve(config.model)),
+        name=name)

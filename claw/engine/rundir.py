@@ -1,0 +1,124 @@
+"""The run folder: what lies where, who holds it, and the key to the endpoint.
+
+    runs/<name>/{config.json, run.json, api_key, journal.sqlite, metrics.jsonl,
+                 logs/<process>.log, specs/<process>.json, versions/, checkpoints/}
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from claw import config as settings
+from claw.config import RunConfig
+from claw.errors import UsageError
+
+FORMAT = 1
+
+
+class RunDir:
+    """One run folder, held by one launcher at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self._lock: IO[str] | None = None
+        self.sockets = Path()
+
+    @classmethod
+    def create(cls, config: RunConfig) -> "RunDir":
+        """Make a new folder named after the plugin and the time."""
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        name = config.name or f"{config.plugin_name or 'run'}-{stamp}"
+        path = Path(config.runs) / name
+        if (path / "config.json").exists():
+            raise UsageError(
+                "the run folder exists already", found=str(path),
+                do=f"continue it with --resume {path}, or choose another name",
+            )
+        run = cls(path)
+        for folder in ("logs", "specs", "versions", "checkpoints"):
+            (run.path / folder).mkdir(parents=True, exist_ok=True)
+        run.path.chmod(0o700)
+        run.write_json("config.json", {"format": FORMAT, **settings.resolved(config)})
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> tuple["RunDir", RunConfig]:
+        """Open an existing folder; return it with the run's settings."""
+        file = path / "config.json"
+        if not file.exists():
+            raise UsageError("not a run folder", found=str(path), allowed="a folder under runs/")
+        values = json.loads(file.read_text(encoding="utf-8"))
+        found = values.pop("format", None)
+        if found != FORMAT:
+            raise UsageError(
+                "the run folder has another format", found=f"{path}: format {found}",
+                allowed=f"format {FORMAT}", do="open it with the version of claw that made it",
+            )
+        return cls(path), settings.parse(values)
+
+    def hold(self) -> None:
+        """Take the folder for this process; a second launcher is refused."""
+        self._lock = (self.path / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(
+                "another claw process runs in this folder", found=str(self.path),
+                do="stop it first, or start a new run",
+            ) from None
+        # socket paths are limited to about 100 characters: they live in a short private folder
+        self.sockets = Path(tempfile.mkdtemp(prefix="claw-"))
+
+    def release(self) -> None:
+        """Give the folder back and remove the sockets."""
+        if self._lock is None:
+            return
+        shutil.rmtree(self.sockets, ignore_errors=True)
+        (self.path / "run.json").unlink(missing_ok=True)
+        self._lock.close()
+        self._lock = None
+
+    def api_key(self, given: str = "") -> str:
+        """Return the endpoint's key: the given one, or the run's own, made once (mode 600)."""
+        file = self.path / "api_key"
+        if given or not file.exists():
+            key = given or f"sk-claw-{secrets.token_urlsafe(24)}"
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
+                f.write(key)
+        return file.read_text().strip()
+
+    def write_json(self, name: str, value: dict[str, Any]) -> Path:
+        """Write a JSON file whole: a reader sees the old one or the new one."""
+        file = self.path / name
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(value, indent=2), encoding="utf-8")
+        part.replace(file)
+        return file
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read a JSON file of the folder; a missing one is an empty dict."""
+        try:
+            return dict(json.loads((self.path / name).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return {}
+
+
+def find(run: str, runs: str = "runs") -> Path:
+    """Return a run folder: by path, by name under `runs`, or the newest one when empty."""
+    if run and (Path(run) / "config.json").exists():
+        return Path(run)
+    if run and (Path(runs) / run / "config.json").exists():
+        return Path(runs) / run
+    known = sorted(Path(runs).glob("*/config.json"), key=lambda p: p.stat().st_mtime)
+    if not run and known:
+        return known[-1].parent
+    raise UsageError(
+        "no such run", found=run or f"nothing under {runs}/",
+        allowed=", ".join(p.parent.name for p in known[-5:]) or "a folder that claw train made",
+    )
