@@ -194,10 +194,26 @@ def _restore(hint: Any, value: Any, arrays: dict[str, np.ndarray], name: str) ->
         except ValueError as error:
             raise WireError(f"{name}: {error}") from error
     if typing.get_origin(hint) is tuple:
-        if typing.get_args(hint)[0] is np.ndarray:
-            return tuple(arrays[f"{name}.{i}"] for i in range(int(value)))
-        return tuple(value)
+        return _restore_tuple(hint, value, arrays, name)
+    _check_plain(hint, value, name)
     return value
+
+
+def _restore_tuple(hint: Any, value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
+    if typing.get_args(hint)[0] is not np.ndarray:
+        if not isinstance(value, list):
+            raise WireError(f"{name} must be a list; a {type(value).__name__} came")
+        return tuple(value)
+    names = [f"{name}.{i}" for i in range(value)] if isinstance(value, int) else []
+    if missing := [n for n in names if n not in arrays]:
+        raise WireError(f"array {missing[0]!r} is announced and did not come")
+    return tuple(arrays[n] for n in names)
+
+
+def _check_plain(hint: Any, value: Any, name: str) -> None:
+    accepted = {float: (int, float), int: int, str: str, bool: bool}.get(hint)
+    if accepted is not None and not isinstance(value, accepted):
+        raise WireError(f"{name} must be a {hint.__name__}; a {type(value).__name__} came")
 
 
 def record_message(type: str, record: Any, id: str = "", **extra: Any) -> Message:

@@ -145,7 +145,7 @@ class _Walk:
         )
 
     def run(self, chunk_tokens: int) -> dict[str, Tensor]:
-        """Fill the gradients, return the sums; they do not depend on the chunk."""
+        """Fill the gradients and return the sums."""
         num_rows, num_vocab = len(self.terms.rows_R), self.weight_VH.shape[0]
         shape = (min(chunk_tokens, num_rows), num_vocab)
         z, exps = self.hidden_TH.new_empty(2, *shape, dtype=torch.float32)

@@ -69,7 +69,7 @@ def load(name: str, *, trace_hooks: bool = False) -> Plugin:
     try:
         count = manager.load_setuptools_entrypoints(GROUP, name)
     except pluggy.PluginValidationError as error:
-        raise UsageError(f"plugin {name!r} does not fit the hooks", found=str(error)) from error
+        raise _unfit(name, error) from error
     except ImportError as error:
         raise UsageError(
             f"plugin {name!r} cannot be imported", found=str(error),
@@ -83,7 +83,10 @@ def load(name: str, *, trace_hooks: bool = False) -> Plugin:
 def from_object(name: str, plugin: object, *, trace_hooks: bool = False) -> Plugin:
     """Make a plugin of a module or object at hand (tests, built-in doubles)."""
     manager = _manager()
-    manager.register(plugin, name)
+    try:
+        manager.register(plugin, name)
+    except pluggy.PluginValidationError as error:
+        raise _unfit(name, error) from error
     return _checked(name, manager, trace_hooks)
 
 
@@ -118,6 +121,10 @@ def _say_result(
 ) -> None:
     failed = outcome.exception
     log.info("hook %s %s", hook, f"raised {failed!r}" if failed else "returned")
+
+
+def _unfit(name: str, error: Exception) -> UsageError:
+    return UsageError(f"plugin {name!r} does not fit the hooks", found=str(error))
 
 
 def _unknown(name: str) -> UsageError:

@@ -138,14 +138,14 @@ def test_values_and_gradients_are_those_of_float64(function, tokens, vocab, k) -
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5, 7, 1000])
-def test_the_chunk_size_changes_nothing(chunk: int) -> None:
+def test_the_chunk_size_changes_nothing_but_rounding(chunk: int) -> None:
     one = run(hybrid_loss, case(7, 130, 4), chunk_tokens=chunk)
     whole = run(hybrid_loss, case(7, 130, 4), chunk_tokens=7)
-    assert one[0] == pytest.approx(whole[0], rel=1e-6)
-    close(one[1], whole[1], 1e-6)
-    close(one[2], whole[2], 1e-6)
+    assert one[0] == pytest.approx(whole[0], rel=1e-5)
+    close(one[1], whole[1], 1e-5)
+    close(one[2], whole[2], 1e-5)
     for name, value in one[3].items():
-        assert value.item() == pytest.approx(whole[3][name].item(), rel=1e-5, abs=1e-6), name
+        assert value.item() == pytest.approx(whole[3][name].item(), rel=1e-4, abs=1e-5), name
 
 
 @BOTH
@@ -160,23 +160,27 @@ def test_each_token_has_its_own_temperature(function) -> None:
     agrees(function, case(7, 130, 4, tau=tau), tolerance=2e-4, chunk_tokens=4)
 
 
-TERMS = {
-    "rl": {"rl_weight"},
-    "opd": {"opd_weight"},
-    "kl": {"kl_weight"},
-    "entropy": {"entropy_weight"},
-}
+@BOTH
+@pytest.mark.parametrize("term", ["rl", "opd", "kl", "entropy"])
+def test_each_term_alone_is_right(function, term: str) -> None:
+    one = case(7, 130, 4)
+    for name in {"rl", "opd", "kl", "entropy"} - {term}:
+        one[f"{name}_weight"] = torch.zeros(7)
+    metrics = agrees(function, one, chunk_tokens=2)
+    assert metrics[f"{term}_loss"].item() != 0
 
 
 @BOTH
-@pytest.mark.parametrize("term", TERMS)
-def test_each_term_alone_is_right(function, term: str) -> None:
+def test_the_entropy_is_summed_over_the_rows_in_use(function) -> None:
     one = case(7, 130, 4)
     for name in ("rl_weight", "opd_weight", "kl_weight", "entropy_weight"):
-        if name not in TERMS[term]:
-            one[name] = torch.zeros(7)
-    metrics = agrees(function, one, chunk_tokens=2)
-    assert metrics[f"{term}_loss"].item() != 0
+        one[name][2:4] = 0.0
+    p = (one["hidden"].double() @ one["weight"].double().t()).softmax(dim=1)
+    entropy = -(p * p.log()).sum(dim=1)
+    _, _, _, metrics = run(function, one)
+    assert metrics["tokens"] == 5
+    expected = (entropy.sum() - entropy[2:4].sum()).item()
+    assert metrics["entropy"].item() == pytest.approx(expected, rel=1e-5)
 
 
 @BOTH
@@ -391,9 +395,7 @@ def test_a_tied_embedding_gets_both_gradients(function) -> None:
         for name, value in extra.items()
         if isinstance(value, Tensor)
     }
-    total = sum(
-        loss_of_token(exact @ hidden[t], t, doubles, 0.2, 0.28) for t in range(len(tokens))
-    )
+    total = sum(loss_of_token(exact @ hidden[t], t, doubles, 0.2, 0.28) for t in range(len(tokens)))
     (3.0 * total).backward()
     close(table.grad, exact.grad)
 
@@ -454,11 +456,18 @@ def test_nothing_is_computed_for_a_frozen_weight() -> None:
         loss.backward()
     assert torch.equal(hidden.grad, expected)
     assert one["weight"].grad is None
-    assert (130, H) not in seen.shapes - {tuple(one["weight"].shape)} or 130 == H
-    frozen_hidden = one["weight"].clone().requires_grad_()
-    loss, _ = hybrid_loss(**one | {"weight": frozen_hidden})
-    loss.backward()
-    close(frozen_hidden.grad, run(hybrid_loss, one)[2], 1e-7)
+    assert (130, H) not in seen.shapes
+
+
+def test_nothing_is_computed_for_a_frozen_hidden_state() -> None:
+    one = case(7, 130, 4)
+    expected = run(hybrid_loss, one)[2]
+    weight = one["weight"].clone().requires_grad_()
+    with Allocations() as seen:
+        loss, _ = hybrid_loss(**one | {"weight": weight}, chunk_tokens=7)
+        loss.backward()
+    assert torch.equal(weight.grad, expected)
+    assert (130, H) in seen.shapes
 
 
 def test_without_gradients_the_loss_is_a_plain_number() -> None:
@@ -480,19 +489,17 @@ def test_the_upstream_gradient_scales_and_a_split_batch_adds_up() -> None:
         }
         loss, _ = hybrid_loss(**some | {"weight": leaves["weight"]})
         (loss * -2.5).backward()
-    close(leaves["hidden"].grad, -2.5 * whole[1], 1e-6)
-    close(leaves["weight"].grad, -2.5 * whole[2], 1e-6)
+    close(leaves["hidden"].grad, -2.5 * whole[1], 1e-5)
+    close(leaves["weight"].grad, -2.5 * whole[2], 1e-5)
 
 
 def test_bfloat16_gradients_are_rounded_once() -> None:
     one = case(40, 130, 4)
     one |= {name: one[name].bfloat16() for name in ("hidden", "weight")}
-    metrics_free = ("is_weight", "ref_logp", "kl_weight")
-    one = {name: value for name, value in one.items() if name not in metrics_free}
-    one["advantage"] = -one["advantage"].abs()  # no clipping above, so that rounding flips nothing
-    one["old_logp"] = one["old_logp"] - 3.0
-    _, expected_hidden, expected_weight = truth(one | {"opd_weight": torch.zeros(40)})
-    one["opd_weight"] = torch.zeros(40)
+    one |= {"opd_weight": torch.zeros(40), "kl_weight": torch.zeros(40)}
+    # Far from the edges of the clip, where the rounding of a log-prob would flip a branch.
+    one |= {"advantage": -one["advantage"].abs(), "old_logp": one["old_logp"] - 3.0}
+    _, expected_hidden, expected_weight = truth(one)
     _, hidden_grad, weight_grad, _ = run(hybrid_loss, one, chunk_tokens=3)
     assert hidden_grad.dtype == weight_grad.dtype == torch.bfloat16
     close(hidden_grad, expected_hidden, 2e-2)

@@ -80,8 +80,8 @@ def test_short_stems_match_whole_words_only():
 
 
 def test_talk_and_held_questions_are_disjoint_in_text_and_subject():
-    small = set("a an the i my how do can what should make choose keep learn get of to in for".split())
-    small |= set("is good on at with start clean teach or".split())
+    small = set(words("a an the i my how do can what should make choose keep learn get"))
+    small |= set(words("of to in for is good on at with start clean teach or"))
     talk = {w for q in questions("talk") for w in words(q.text)} - small
     shared = [q.text for q in questions("held") if len(set(words(q.text)) & talk) > 2]
     assert not shared
@@ -96,8 +96,8 @@ def test_facts_are_many_answerable_and_do_not_give_themselves_away():
 
 
 def test_a_fact_is_matched_on_word_boundaries():
-    mercury = next(f for f in facts() if f.answers == ("4", "four"))
-    assert correct(mercury, "2 + 2 = 4.") and not correct(mercury, "It is 42.")
+    four = next(f for f in facts() if f.answers == ("4", "four"))
+    assert correct(four, "2 + 2 = 4.") and not correct(four, "It is 42.")
 
 
 @pytest.mark.parametrize("name", PEOPLE)

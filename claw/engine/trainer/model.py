@@ -1,0 +1,210 @@
+"""The policy under training: a Hugging Face causal LM from a local folder.
+
+Owns: loading, LoRA or full weights, hidden states, whose weights answer (current, base, ema).
+Does not own: log-probs (kernels), the optimiser's copies, files of versions.
+
+B sequences, L positions, H hidden size, V vocabulary size.
+"""
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from claw.config import LoraConfig, RunConfig
+from claw.engine.trainer.loss import METHODS
+from claw.errors import UsageError
+
+
+class Policy:
+    """A causal LM, its trainable parameters, and the other weights that the loss may ask."""
+
+    def __init__(self, lm: Any, peft: Any | None, first: Any | None, ema_decay: float | None):
+        self.lm, self.peft, self.first = lm, peft, first
+        self.ema_decay = ema_decay
+        self.parameters: dict[str, nn.Parameter] = {
+            name: p for name, p in lm.named_parameters() if p.requires_grad
+        }
+        self.ema: dict[str, Tensor] = {}
+        if ema_decay is not None:
+            self.ema = {name: p.detach().clone() for name, p in self.parameters.items()}
+
+    @property
+    def device(self) -> torch.device:
+        return self.head.device
+
+    @property
+    def head(self) -> Tensor:
+        """[V, H] of the current weights (the embedding itself where they are tied)."""
+        return self.lm.get_output_embeddings().weight
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.head.shape[0])
+
+    @property
+    def context(self) -> int:
+        """Longest sequence in tokens that the model has positions for."""
+        return int(getattr(self.lm.config, "max_position_embeddings", 0) or 1 << 30)
+
+    @property
+    def kind(self) -> str:
+        return "full" if self.peft is None else "lora"
+
+    def hidden(self, ids_BL: Tensor) -> Tensor:
+        """[B, L] -> final hidden states [B, L, H], after the last norm; no logits are made."""
+        return _decoder(self.lm)(input_ids=ids_BL, use_cache=False).last_hidden_state
+
+    def student(self, ids_BL: Tensor) -> Tensor:
+        """`hidden` with gradients (and with the dropout of adapters and checkpointing, if set)."""
+        self.lm.train()
+        try:
+            return self.hidden(ids_BL)
+        finally:
+            self.lm.eval()
+
+    @contextmanager
+    def weights_of(self, who: str) -> Iterator["Policy"]:
+        """Answer `hidden` and `head` with the weights of `who`: current, base or ema.
+
+        Without gradients. "base" is the model before any training: the adapter off, or the frozen
+        copy that full fine-tuning keeps when the loss asks for it.
+        """
+        with torch.no_grad():
+            if who == "current":
+                yield self
+            elif who == "ema":
+                with self._swapped():
+                    yield self
+            elif self.peft is not None:
+                with self.peft.disable_adapter():
+                    yield self
+            elif self.first is not None:
+                yield Policy(self.first, None, None, None)
+            else:
+                raise ValueError(f"weights of {who!r} are not kept in this run")
+
+    @contextmanager
+    def _swapped(self) -> Iterator[None]:
+        """The ema in place of the current weights; pointers move, no number is copied."""
+        def swap() -> None:
+            for name, p in self.parameters.items():
+                p.data, self.ema[name] = self.ema[name], p.data
+        swap()
+        try:
+            yield
+        finally:
+            swap()
+
+    @torch.no_grad()
+    def update_ema(self) -> None:
+        """ema <- d ema + (1 - d) current, after each optimiser step."""
+        for name, average in self.ema.items():
+            average.lerp_(self.parameters[name].detach(), 1.0 - (self.ema_decay or 0.0))
+
+
+def load(model_dir: str | Path, config: RunConfig) -> Policy:
+    """Load the folder as the run says. UsageError: what cannot be honoured, in words."""
+    device, dtype = _device(config.train.device), None
+    dtype = _dtype(config.train.dtype, device)
+    lm = _read(model_dir, device, dtype)
+    _check_head(lm)
+    loss = config.loss
+    asks_teacher = METHODS[config.train.method].opd and loss.w_opd > 0
+    peft = first = None
+    if config.lora.rank:
+        torch.manual_seed(config.seed)  # the adapter's first weights
+        peft = _adapt(lm, config.lora)
+    elif loss.kl_coef > 0 or (asks_teacher and loss.teacher == "base"):
+        first = _read(model_dir, device, dtype).requires_grad_(False)
+    if config.train.gradient_checkpointing:
+        lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    keeps_ema = asks_teacher and loss.teacher == "ema"
+    return Policy(lm.eval(), peft, first, loss.ema_decay if keeps_ema else None)
+
+
+def _read(model_dir: str | Path, device: torch.device, dtype: torch.dtype) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        settings = AutoConfig.from_pretrained(str(model_dir), local_files_only=True)
+        for name in vars(settings):
+            # dropout of the base would make the scoring and the training pass disagree
+            if name.endswith(("dropout", "pdrop")) and isinstance(getattr(settings, name), float):
+                setattr(settings, name, 0.0)
+        lm = AutoModelForCausalLM.from_pretrained(
+            str(model_dir), config=settings, dtype=dtype, local_files_only=True,
+            attn_implementation=_attention(device, dtype),
+        )
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            "the model cannot be loaded", found=f"{model_dir}: {error}",
+            allowed="a folder with config.json and safetensors of a causal language model",
+        ) from error
+    return lm.to(device).eval()
+
+
+def _attention(device: torch.device, dtype: torch.dtype) -> str:
+    has_flash = importlib.util.find_spec("flash_attn") is not None
+    half = dtype in (torch.bfloat16, torch.float16)
+    return "flash_attention_2" if has_flash and half and device.type == "cuda" else "sdpa"
+
+
+def _device(name: str) -> torch.device:
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+
+
+def _decoder(lm: Any) -> Any:
+    return getattr(lm, lm.base_model_prefix)
+
+
+@torch.no_grad()
+def _check_head(lm: Any) -> None:
+    """Refuse models whose logits are more than hidden x head (a bias, a soft cap, a scale)."""
+    head = lm.get_output_embeddings()
+    if head is None or not hasattr(lm, lm.base_model_prefix):
+        raise UsageError("not a causal language model with a linear head", found=type(lm).__name__)
+    ids = torch.arange(8, device=head.weight.device)[None] % head.weight.shape[0]
+    hidden = _decoder(lm)(input_ids=ids, use_cache=False).last_hidden_state
+    wanted, found = hidden @ head.weight.T, lm(input_ids=ids, use_cache=False).logits
+    if not torch.allclose(wanted.float(), found.float(), rtol=1e-3, atol=1e-2):
+        raise UsageError(
+            "the model's logits are not its hidden states times the head", found=type(lm).__name__,
+            allowed="models without a bias, soft cap or scale on their logits",
+        )
+
+
+def _adapt(lm: Any, lora: LoraConfig) -> Any:
+    """Put a LoRA adapter on the linear layers named in `lora.targets`, each of which must exist."""
+    import peft
+
+    linear = [n for n, m in lm.named_modules() if isinstance(m, nn.Linear)]
+    head = next(n for n, m in lm.named_modules() if m is lm.get_output_embeddings())
+    targets = list(lora.targets)
+    lost = [t for t in targets if not any(n == t or n.endswith("." + t) for n in linear)]
+    if lost or not targets:
+        known = sorted({n.rsplit(".", 1)[-1] for n in linear if n != head})
+        raise UsageError(
+            "lora.targets name layers that the model does not have",
+            found=", ".join(map(repr, lost)) or "an empty list", allowed=", ".join(known),
+        )
+    if any(head == t or head.endswith("." + t) for t in targets):
+        raise UsageError("the output head cannot have an adapter", found=f"lora.targets: {head}")
+    return peft.get_peft_model(lm, peft.LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets,
+        bias="none", task_type="CAUSAL_LM",
+    ))

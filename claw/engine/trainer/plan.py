@@ -1,0 +1,128 @@
+"""What a global batch trains: which sample has which term, and over how many it is averaged.
+
+Owns: the checks of what came over the wire, masks, counts over the whole batch.
+Does not own: the weights of tokens (loss), the order of work (step).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from claw.config import RunConfig
+from claw.engine.trainer.loss import METHODS
+from claw.records import Sample
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the trainer can take, and whose samples it trains."""
+
+    owner: str
+    version: int
+    """number of the weights that are about to be trained"""
+    vocab_size: int
+    context: int
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One sample with its terms. R reply tokens."""
+
+    sample: Sample
+    temperature: float
+    """the turn's own; 1 for greedy turns"""
+    rl: np.ndarray
+    """bool [R] tokens with a GRPO term"""
+    opd: np.ndarray
+    """bool [R] tokens with an OPD term"""
+    hints: tuple[np.ndarray, ...]
+    """int32 hinted prompts, shortest first; empty without an OPD term"""
+    age: int
+    """versions between its oldest token and the weights that train it"""
+
+    @property
+    def any(self) -> np.ndarray:
+        """bool [R] tokens with any term: KL and entropy count these."""
+        return self.rl | self.opd
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The items in an order that does not depend on the order of arrival, and the counts."""
+
+    items: tuple[Item, ...]
+    dropped: dict[str, int]
+    """samples that are not trained, by reason"""
+
+    def count(self, term: str, rule: str) -> int:
+        """Samples (sample-mean) or tokens (token-mean) of the whole batch with `term`."""
+        masks = [getattr(item, term) for item in self.items]
+        if rule == "sample-mean":
+            return sum(bool(m.any()) for m in masks)
+        return int(sum(m.sum() for m in masks))
+
+
+def make(samples: Sequence[Sample], config: RunConfig, limits: Limits) -> Plan:
+    """Decide for each sample of a global batch; nothing is left out without a counted reason."""
+    dropped: Counter[str] = Counter()
+    items: dict[str, Item] = {}
+    for sample in samples:
+        reason = _refusal(sample, limits)
+        item = None if reason else _item(sample, config, limits)
+        if item is None:
+            dropped[reason] += 1
+        elif sample.id in items:
+            dropped["duplicate"] += 1
+        elif item.age > config.async_.max_staleness:
+            dropped["stale"] += 1
+        elif not item.any.any():
+            dropped["nothing_to_train"] += 1
+        else:
+            items[sample.id] = item
+    ordered = sorted(items.values(), key=lambda i: (i.sample.num_tokens, i.sample.id))
+    return Plan(tuple(ordered), dict(dropped))
+
+
+def _refusal(s: Sample, limits: Limits) -> str:
+    """Return why a sample cannot be trained at all; empty when it can."""
+    rows = (s.logps, s.mask, s.advantages, s.versions)
+    if s.owner != limits.owner:
+        return "other_owner"
+    if not len(s.prompt_ids) or not len(s.reply_ids) or any(a.shape != s.reply_ids.shape for a in rows):
+        return "malformed"
+    if not (np.isfinite(s.temperature) and s.temperature >= 0):
+        return "malformed"
+    if not np.isfinite(s.advantages[s.mask]).all() or np.isnan(s.logps[s.mask]).any():
+        return "malformed"
+    if not all(_in_vocabulary(ids, limits) for ids in (s.prompt_ids, s.reply_ids)):
+        return "malformed"
+    return "too_long" if s.num_tokens > limits.context else ""
+
+
+def _in_vocabulary(ids: np.ndarray, limits: Limits) -> bool:
+    return bool(len(ids) and ids.min() >= 0 and ids.max() < limits.vocab_size)
+
+
+def _item(s: Sample, config: RunConfig, limits: Limits) -> Item:
+    method, none = METHODS[config.train.method], np.zeros(len(s.mask), dtype=bool)
+    has_rl = (
+        method.rl and config.loss.w_rl > 0 and s.has_advantage and s.temperature > 0
+        and not (s.truncated and config.loss.truncated == "mask")
+    )
+    hints: tuple[np.ndarray, ...] = ()
+    if method.opd and config.loss.w_opd > 0:
+        hints = tuple(h for h in s.hints if _is_usable(h, s, limits))
+    return Item(
+        sample=s,
+        temperature=s.temperature or 1.0,
+        rl=s.mask if has_rl else none,
+        opd=s.mask if hints else none,
+        hints=tuple(sorted(hints, key=len)),
+        age=limits.version - s.version,
+    )
+
+
+def _is_usable(hint: np.ndarray, s: Sample, limits: Limits) -> bool:
+    return _in_vocabulary(hint, limits) and len(hint) + len(s.reply_ids) <= limits.context

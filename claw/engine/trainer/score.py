@@ -1,0 +1,94 @@
+"""What weights say of given replies, without gradients: students, hinted teachers, fixed texts.
+
+Owns: the forward passes and scoring calls of one micro-batch that carry no gradient.
+Does not own: the choice among hints and the advantages (targets), the training pass (step).
+
+T reply tokens of a micro-batch, N hints of a sample, R its reply tokens, H hidden, k top ids.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from claw import kernels
+from claw.engine.trainer import batch
+from claw.engine.trainer.batch import Pair
+from claw.engine.trainer.model import Policy
+from claw.engine.trainer.plan import Item
+
+
+class NotFinite(Exception):
+    """A number of the forward pass is NaN or inf: the step cannot be done."""
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Hidden states of the teacher over each item's reply, once for each of its hints."""
+
+    head: Tensor
+    """[V, H] of the teacher's weights"""
+    hidden: tuple[Tensor, ...]
+    """[N * R, H] for each item (N may be 0)"""
+
+
+def finite(hidden_TH: Tensor) -> Tensor:
+    """Return the argument. NotFinite: it holds NaN or inf."""
+    if not bool(torch.isfinite(hidden_TH).all()):
+        raise NotFinite("hidden states")
+    return hidden_TH
+
+
+def reply_hidden(policy: Policy, pairs: Sequence[Pair], max_tokens: int) -> list[Tensor]:
+    """The hidden states [R, H] that predict each pair's reply, in the pairs' order; no gradient."""
+    found: dict[int, Tensor] = {}
+    with torch.no_grad():
+        for indices in batch.group([len(p) + len(r) for p, r in pairs], max_tokens):
+            micro = batch.pad([pairs[i] for i in indices], policy.device)
+            hidden_TH = finite(micro.at_replies(policy.hidden(micro.ids_BL)))
+            found |= dict(zip(indices, micro.per_sequence(hidden_TH), strict=True))
+    return [found[i] for i in range(len(pairs))]
+
+
+def teacher(policy: Policy, who: str, items: Sequence[Item], max_tokens: int) -> Teacher:
+    """Run `who` over hinted prompt + the same reply ids, for every hint of every item."""
+    pairs = [(hint, item.sample.reply_ids) for item in items for hint in item.hints]
+    with policy.weights_of(who) as weights:
+        head = weights.head.detach()
+        rows = iter(reply_hidden(weights, pairs, max_tokens))
+    empty = head.new_empty(0, head.shape[1])
+    hidden = tuple(torch.cat([empty, *(next(rows) for _ in item.hints)]) for item in items)
+    return Teacher(head, hidden)
+
+
+def reference_logps(policy: Policy, micro: batch.MicroBatch, tau_T: Tensor) -> Tensor:
+    """[T] log-probs of the reply under the first weights, for the KL term."""
+    with policy.weights_of("base") as weights:
+        hidden_TH = finite(micro.at_replies(weights.hidden(micro.ids_BL)))
+        found = kernels.score(hidden_TH, weights.head, micro.reply_ids_T[:, None], 0, tau_T)
+    assert found.logp is not None
+    return found.logp[:, 0]
+
+
+def logps(
+    policy: Policy, pairs: Sequence[Pair], max_tokens: int,
+    temperatures: Sequence[float] | None = None,
+) -> list[np.ndarray]:
+    """float32 [R] log-probs of each pair's reply under the current weights (temperature 1 if None).
+
+    log softmax(logits / temperature) at the reply ids. NotFinite: the weights are broken.
+    """
+    if not pairs:
+        return []
+    taus = temperatures or [1.0] * len(pairs)
+    with policy.weights_of("current"):
+        hidden = reply_hidden(policy, pairs, max_tokens)
+        lengths = [len(reply) for _, reply in pairs]
+        device = policy.device
+        ids_T = torch.as_tensor(np.concatenate([r for _, r in pairs]).astype(np.int64)).to(device)
+        tau_T = torch.tensor(taus, device=device).repeat_interleave(torch.tensor(lengths, device=device))
+        found = kernels.score(torch.cat(hidden), policy.head, ids_T[:, None], 0, tau_T.float())
+    assert found.logp is not None
+    return [part.cpu().numpy() for part in found.logp[:, 0].split(lengths)]

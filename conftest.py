@@ -1,0 +1,39 @@
+"""Test options and the real parts, for the tests of claw and of the plugins in this repository."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--run-slow", action="store_true", help="run tests marked slow too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--run-slow"):
+        return
+    skip = pytest.mark.skip(reason="slow; run with --run-slow or make test-all")
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(skip)
+
+
+def missing(part: str, why: str) -> None:
+    """A missing real part skips on a person's machine and fails where CLAW_REAL=require."""
+    if os.environ.get("CLAW_REAL") == "require":
+        pytest.fail(f"{part} is required here: {why}")
+    pytest.skip(f"{part} is missing: {why}")
+
+
+@pytest.fixture(scope="session")
+def smollm2_dir() -> Path:
+    """The real small model; fetched and converted once into the user's cache."""
+    from claw.engine.models import resolve
+    from claw.errors import ClawError
+
+    try:
+        return resolve("smollm2-135m")
+    except ClawError as error:
+        missing("SmolLM2-135M-Instruct", str(error))
+        raise

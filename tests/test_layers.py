@@ -1,0 +1,87 @@
+"""Imports go one way: records, errors <- config, sdk, kernels <- engine <- cli; plugins use the SDK."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+MAY_IMPORT = {
+    "claw/records.py": (),
+    "claw/errors.py": (),
+    "claw/config.py": ("claw.errors",),
+    "claw/sdk": ("claw.sdk", "claw.records", "claw.errors", "claw.config"),
+    "claw/kernels": ("claw.kernels",),
+    "claw/engine": ("claw",),
+    "claw/engine/actor": (
+        "claw.records", "claw.errors", "claw.config", "claw.sdk", "claw.engine.actor",
+        "claw.engine.wire", "claw.engine.monitor", "claw.engine.process",
+    ),
+    "claw/engine/runner": (
+        "claw.records", "claw.errors", "claw.config", "claw.sdk", "claw.engine.runner",
+        "claw.engine.wire", "claw.engine.process",
+    ),
+    "claw/engine/worker": (
+        "claw.records", "claw.errors", "claw.config", "claw.engine.worker", "claw.engine.wire",
+        "claw.engine.versions", "claw.engine.process",
+    ),
+    "plugins": ("claw.sdk",),
+}
+NO_TORCH = ("claw/records.py", "claw/errors.py", "claw/config.py", "claw/sdk", "claw/engine/actor",
+            "claw/engine/runner", "plugins")
+HEAVY = {"torch", "transformers", "sglang", "peft"}
+
+
+def sources() -> list[Path]:
+    files = [*ROOT.glob("claw/**/*.py"), *ROOT.glob("plugins/*/claw_env_*/**/*.py")]
+    return sorted(files)
+
+
+def imports(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names |= {node.module or "", *(f"{node.module}.{a.name}" for a in node.names)}
+    return names
+
+
+def rule_of(path: Path) -> tuple[str, tuple[str, ...]] | None:
+    name = path.relative_to(ROOT).as_posix()
+    fitting = [r for r in MAY_IMPORT if name == r or name.startswith(r + "/")]
+    return (max(fitting, key=len), MAY_IMPORT[max(fitting, key=len)]) if fitting else None
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_a_file_imports_only_from_below(path: Path) -> None:
+    rule = rule_of(path)
+    if rule is None:  # claw/__init__.py, cli.py and __main__.py stand above all
+        return
+    own = {n for n in imports(path) if n == "claw" or n.startswith("claw.")}
+    wrong = {n for n in own if not any(n == a or n.startswith(a + ".") for a in rule[1])}
+    # `from claw import config` lists the package too; what it takes from there is in the set
+    wrong -= {"claw"} if own - {"claw"} else set()
+    assert not wrong, f"{path.name} imports {sorted(wrong)}; {rule[0]} may import {rule[1]}"
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_the_actor_side_and_the_sdk_name_no_torch(path: Path) -> None:
+    name = path.relative_to(ROOT).as_posix()
+    if any(name == p or name.startswith(p + "/") for p in NO_TORCH):
+        found = {n.split(".")[0] for n in imports(path)} & HEAVY
+        assert not found, f"{name} imports {sorted(found)}"
+
+
+@pytest.mark.parametrize("module", [
+    "claw.sdk", "claw.sdk.registry", "claw.cli", "claw.engine.wire", "claw.engine.actor.actor",
+    "claw.engine.runner.host", "claw.engine.launch",
+])
+def test_importing_loads_nothing_heavy(module: str) -> None:
+    code = (f"import sys, {module}; heavy = {{'torch', 'transformers', 'sglang', 'docker', 'peft'}};"
+            "print(sorted(heavy & set(sys.modules)))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
