@@ -25,6 +25,7 @@ class RolloutConfig(Section):
     temperature: float = Field(1.0, ge=0, le=5)
     """softmax temperature; a request may set its own, which is stored with the turn"""
     top_p: float = Field(1.0, gt=0, le=1)
+    """smallest set of tokens with this much probability; 1 is off"""
     top_k: int = Field(0, ge=0)
     """0 is off"""
     max_tokens: int = Field(512, ge=1)
@@ -45,6 +46,7 @@ class WorkerConfig(Section):
     kind: Literal["transformers", "scripted"] = "transformers"
     """`scripted` answers by rule and needs no weights: for tests of everything around a model"""
     count: int = Field(1, ge=1, le=64)
+    """worker processes"""
     slots: int = Field(16, ge=1)
     """replies sampled at once in one batch; more wait in a bounded queue"""
     queue: int = Field(64, ge=0)
@@ -65,8 +67,11 @@ class LoraConfig(Section):
     """Low-rank adapters. Rank 0 trains the full weights."""
 
     rank: int = Field(16, ge=0)
+    """0 trains the full weights"""
     alpha: float = Field(32.0, gt=0)
+    """the adapter is scaled by alpha / rank"""
     dropout: float = Field(0.0, ge=0, lt=1)
+    """of the adapter, in training only"""
     targets: tuple[str, ...] = (
         "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
     )
@@ -83,10 +88,15 @@ class TrainConfig(Section):
     max_wait_s: float = Field(300.0, ge=0)
     """a step also starts when this long has passed since the oldest waiting sample"""
     lr: float = Field(1e-5, gt=0)
+    """learning rate of AdamW"""
     warmup_steps: int = Field(0, ge=0)
+    """steps over which the learning rate rises from 0"""
     weight_decay: float = Field(0.0, ge=0)
+    """of AdamW"""
     betas: tuple[float, float] = (0.9, 0.98)
+    """of AdamW"""
     max_grad_norm: float = Field(1.0, gt=0)
+    """gradients are scaled down to this norm"""
     micro_tokens: int = Field(4096, ge=64)
     """tokens of one forward pass; samples of a step are split into such groups"""
     max_steps: int = Field(0, ge=0)
@@ -94,22 +104,30 @@ class TrainConfig(Section):
     keep_versions: int = Field(8, ge=2)
     """newest versions whose weights stay on disk; the first one always stays"""
     device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps"""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: float32 on a CPU, bfloat16 with float32 master weights elsewhere"""
     threads: int = Field(0, ge=0)
+    """CPU threads; 0 leaves it to torch"""
     gradient_checkpointing: bool = False
+    """recompute activations in the backward pass: less memory, more time"""
 
 
 class LossConfig(Section):
     """The hybrid loss: w_rl * GRPO + w_opd * OPD (+ KL)."""
 
     w_rl: float = Field(1.0, ge=0)
+    """weight of the GRPO term"""
     w_opd: float = Field(1.0, ge=0)
+    """weight of the OPD term"""
     clip_low: float = Field(0.2, gt=0, lt=1)
+    """the ratio is clipped below 1 - clip_low"""
     clip_high: float = Field(0.28, gt=0)
+    """the ratio is clipped above 1 + clip_high"""
     kl_coef: float = Field(0.0, ge=0)
     """k3 KL to the first weights; costs nothing at 0"""
     entropy_coef: float = Field(0.0, ge=0)
+    """bonus for the entropy of trained tokens"""
     k: int = Field(4, ge=1, le=64)
     """ids of the top-k distillation"""
     subset: Literal["student", "teacher", "overlap"] = "student"
@@ -117,10 +135,13 @@ class LossConfig(Section):
     gap_clip: float = Field(1.0, ge=0)
     """C: bound of the teacher's advantage per id; 0 is unbounded"""
     hint_choice: Literal["sequence", "token", "shortest", "random"] = "sequence"
+    """which hint teaches: best overlap per reply or per token, the shortest, or any"""
     teacher: Literal["current", "base", "ema"] = "current"
     """whose weights see the hint"""
     ema_decay: float = Field(0.99, gt=0, lt=1)
+    """of teacher ema, per step"""
     normalise: Literal["sample-mean", "token-mean"] = "sample-mean"
+    """how token losses become one number (docs/formulas.md)"""
     truncated: Literal["mask", "keep"] = "mask"
     """replies cut at max_tokens: `mask` drops their GRPO term, `keep` trains them like others"""
 
@@ -149,17 +170,23 @@ class JudgeConfig(Section):
     votes: int = Field(3, ge=1, le=32)
     """answers asked of a model judge; majority decides, a tie abstains"""
     max_hints: int = Field(3, ge=0, le=16)
+    """hint candidates of a turn; the best overlap is chosen in training"""
     base_url: str = ""
     """OpenAI-compatible endpoint of a model judge; empty asks claw's own workers"""
     model: str = ""
+    """name of the judge model at base_url"""
     api_key_env: str = ""
     """name of the environment variable that holds the endpoint's key"""
     temperature: float = Field(0.6, ge=0)
+    """of a model judge"""
     max_tokens: int = Field(1024, ge=1)
+    """of a model judge's answer"""
     deadline_s: float = Field(120.0, gt=0)
+    """after which a turn is skipped as judge_failed"""
     retries: int = Field(1, ge=0, le=5)
     """asks again when an answer cannot be read"""
     parallel: int = Field(8, ge=1)
+    """turns judged at once"""
 
 
 class CreditConfig(Section):
@@ -169,6 +196,7 @@ class CreditConfig(Section):
     """vote: the majority vote itself; outcome: alpha * outcome + (1 - alpha) * process, per group;
     step: the same standardised per step index; or one that a plugin registers"""
     alpha: float = Field(0.5, ge=0, le=1)
+    """weight of the outcome against the process reward"""
     baseline: float = 0.0
     """subtracted from a vote, and from the value of a group of one"""
 
@@ -177,6 +205,7 @@ class ServeConfig(Section):
     """The HTTP side of plugins that bring an app."""
 
     host: str = "127.0.0.1"
+    """a public address needs serve.api_key_env"""
     port: int = Field(8411, ge=0, le=65535)
     """0 takes a free port"""
     api_key_env: str = ""
@@ -184,6 +213,7 @@ class ServeConfig(Section):
     model_name: str = "claw-policy"
     """the model name that clients send"""
     max_body_mb: int = Field(64, ge=1, le=1024)
+    """largest request body"""
     session_idle_s: float = Field(1800.0, gt=0)
     """a conversation that is silent for so long has ended"""
 
@@ -192,6 +222,7 @@ class GateConfig(Section):
     """Checks that a version passes before it serves."""
 
     enabled: bool = True
+    """whether a version is checked before it serves"""
     max_rise: float = Field(0.5, gt=0)
     """nats per token: largest rise of the loss on held-out text against the first weights"""
     canary_tolerance: float = Field(0.05, gt=0)
@@ -206,6 +237,7 @@ class WireConfig(Section):
     keys: str = ""
     """folder made by `claw keys`"""
     heartbeat_s: float = Field(2.0, gt=0)
+    """between signs of life"""
     dead_after_s: float = Field(60.0, gt=0)
     """silence after which a peer counts as gone"""
 
@@ -214,7 +246,9 @@ class TrackConfig(Section):
     """Metrics. JSONL in the run folder always."""
 
     to: tuple[Literal["wandb", "tensorboard", "trackio"], ...] = ()
+    """trackers that must be installed; empty keeps everything on this machine"""
     project: str = "claw"
+    """project name at the tracker"""
 
 
 class RunConfig(Section):
@@ -225,6 +259,7 @@ class RunConfig(Section):
     plugin_name: str = ""
     """the environment; the command line's --plugin"""
     seed: int = 0
+    """of sampling without a seed of its own, adapters and shuffles"""
     runs: str = "runs"
     """folder of run folders"""
     name: str = ""
@@ -315,6 +350,29 @@ def explain(error: ValidationError, model: type[BaseModel] = RunConfig, prefix: 
             said = item["msg"].removeprefix("Value error, ")
             lines.append(f"{where}: {said}{got}" if where else said)
     return "\n         ".join(lines)
+
+
+def reference() -> str:
+    """Return `docs/configuration.md`: every setting, its default and its meaning."""
+    lines = ["# Settings", "", "TOML file < `a.b=c` on the command line. `claw config show` prints",
+             "the resolved run. `[plugin.NAME]` holds a plugin's own settings.", ""]
+    for name, f in RunConfig.model_fields.items():
+        if isinstance(f.default, Section):
+            said = (type(f.default).__doc__ or "").strip()
+            lines += ["", f"## [{f.alias or name}]", "", said, ""]
+            lines += ["| setting | default | meaning |", "|---|---|---|"]
+            lines += [_row(n, g) for n, g in type(f.default).model_fields.items()]
+        else:
+            if name == "model":
+                lines += ["| setting | default | meaning |", "|---|---|---|"]
+            if name != "plugin":
+                lines.append(_row(name, f))
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, f: Any) -> str:
+    meaning = " ".join((f.description or "").split()).replace("|", "\\|")
+    return f"| `{f.alias or name}` | `{json.dumps(f.default)}` | {meaning} |"
 
 
 def _known(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:

@@ -21,7 +21,8 @@ def tiny_llama(folder: Path, seed: int = 0, **changes: Any) -> Path:
     """Write a Llama of 2 layers, hidden size 32, tied embeddings; `changes` go to its config."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    return _write(folder, seed, LlamaForCausalLM, LlamaConfig, {"tie_word_embeddings": True} | changes)
+    settings = {"tie_word_embeddings": True} | changes
+    return _write(folder, seed, LlamaForCausalLM, LlamaConfig, settings)
 
 
 def tiny_qwen3(folder: Path, seed: int = 0, **changes: Any) -> Path:

@@ -57,7 +57,8 @@ def test_an_error_may_come_before_or_after_the_text():
     async def partly() -> list:
         seen = []
         with pytest.raises(EngineError, match="gone"):
-            async for event in ScriptedEngine(Line("a b", error=EngineError(503, "gone"))).ask(ask()):
+            engine = ScriptedEngine(Line("a b", error=EngineError(503, "gone")))
+            async for event in engine.ask(ask()):
                 seen.append(event.text)
         return seen
 

@@ -102,7 +102,9 @@ class Journal:
                  str(trace.end or ""), body),
             )
 
-    def put_turn(self, turn: Turn, *, parent: str = "", render: dict[str, Any] | None = None) -> None:
+    def put_turn(
+        self, turn: Turn, *, parent: str = "", render: dict[str, Any] | None = None
+    ) -> None:
         """Write a whole turn: its request, prompt ids, and the completion if there is one.
 
         `render` says how the prompt was made (rule, chars, digest); None keeps what is stored.
@@ -242,7 +244,9 @@ class Journal:
             for id, created, lease, body in rows
         ]
 
-    def put_lease(self, id: str, state: str, version: int | None = None, update: Any = None) -> None:
+    def put_lease(
+        self, id: str, state: str, version: int | None = None, update: Any = None
+    ) -> None:
         """Write a lease: open, acked or released."""
         with self.write() as db:
             db.execute(

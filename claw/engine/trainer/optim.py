@@ -87,7 +87,7 @@ class Optimiser:
         self.adam.state.clear()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that a resumed run needs, by name: weight.*, exp_avg.*, exp_avg_sq.*, step.*"""
+        """What a resumed run needs, by name: weight.*, exp_avg.*, exp_avg_sq.*, step.*"""
         found = {f"weight.{name}": p.detach() for name, p in self.masters.items()}
         for name, p in self.masters.items():
             for key, value in self.adam.state.get(p, {}).items():

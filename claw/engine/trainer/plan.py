@@ -90,7 +90,7 @@ def _refusal(s: Sample, limits: Limits) -> str:
     rows = (s.logps, s.mask, s.advantages, s.versions)
     if s.owner != limits.owner:
         return "other_owner"
-    if not len(s.prompt_ids) or not len(s.reply_ids) or any(a.shape != s.reply_ids.shape for a in rows):
+    if any(a.shape != s.reply_ids.shape for a in rows):
         return "malformed"
     if not (np.isfinite(s.temperature) and s.temperature >= 0):
         return "malformed"

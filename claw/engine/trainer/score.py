@@ -88,7 +88,7 @@ def logps(
         lengths = [len(reply) for _, reply in pairs]
         device = policy.device
         ids_T = torch.as_tensor(np.concatenate([r for _, r in pairs]).astype(np.int64)).to(device)
-        tau_T = torch.tensor(taus, device=device).repeat_interleave(torch.tensor(lengths, device=device))
-        found = kernels.score(torch.cat(hidden), policy.head, ids_T[:, None], 0, tau_T.float())
+        tau_T = torch.as_tensor(np.repeat(np.float32(taus), lengths)).to(device)
+        found = kernels.score(torch.cat(hidden), policy.head, ids_T[:, None], 0, tau_T)
     assert found.logp is not None
     return [part.cpu().numpy() for part in found.logp[:, 0].split(lengths)]

@@ -118,19 +118,18 @@ def _choose(
     hidden_MH = torch.cat(teacher.hidden)
     if not len(hidden_MH):
         return [None] * len(items)
-    students = [micro.per_sequence(x) for x in (student.topk_ids_Tk, micro.reply_ids_T, student.tau_T)]
-    asked = [
-        torch.cat([ids, sampled[:, None]], dim=1).repeat(len(item.hints), 1)
-        for item, ids, sampled in zip(items, students[0], students[1], strict=True)
-    ]
-    tau_M = torch.cat([t.repeat(len(i.hints)) for i, t in zip(items, students[2], strict=True)])
+    asked_TJ = torch.cat([student.topk_ids_Tk, micro.reply_ids_T[:, None]], dim=1)
+    per_item = [len(item.hints) for item in items]
+    asked = [x.repeat(n, 1) for x, n in zip(micro.per_sequence(asked_TJ), per_item, strict=True)]
+    taus = [x.repeat(n) for x, n in zip(micro.per_sequence(student.tau_T), per_item, strict=True)]
+    ids_parts, tau_M = micro.per_sequence(student.topk_ids_Tk), torch.cat(taus)
     found = kernels.score(hidden_MH, teacher.head, torch.cat(asked), k, tau_M)
     assert found.logp is not None
     sizes = [len(h) for h in teacher.hidden]
     parts = [x.split(sizes) for x in (found.topk_ids, found.topk_logp, found.logp)]
     return [
         _choose_one(item, ids, *(p[i] for p in parts), config, seed) if item.hints else None
-        for i, (item, ids) in enumerate(zip(items, students[0], strict=True))
+        for i, (item, ids) in enumerate(zip(items, ids_parts, strict=True))
     ]
 
 

@@ -29,7 +29,7 @@ def read_generate(message: Message, limits: Limits, deadline_s: float) -> Genera
     return Generate(
         message.id, prompt, _sampling(message, limits), _stop_ids(message, limits),
         _text(message, "session", ""), _text(message, "owner", DEFAULT_OWNER),
-        _text(message, "adapter", ""), _deadline(message, deadline_s),
+        _text(message, "adapter", DEFAULT_OWNER), _deadline(message, deadline_s),
     )
 
 
@@ -41,7 +41,7 @@ def read_score(message: Message, limits: Limits, deadline_s: float) -> Score:
     temperature = _number(message.get("temperature", 1.0), "temperature", 0.0, 100.0)
     topk = _whole(message.get("topk", 0), "topk", 0, min(limits.vocab_size, MAX_TOPK))
     return Score(message.id, ids, _text(message, "owner", DEFAULT_OWNER),
-                 _text(message, "adapter", ""), temperature, topk, _deadline(message, deadline_s))
+                 _text(message, "adapter", DEFAULT_OWNER), temperature, topk, _deadline(message, deadline_s))
 
 
 def _bad(text: str) -> RequestError:

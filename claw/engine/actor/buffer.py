@@ -1,0 +1,148 @@
+"""Samples wait here for a step.
+
+Owns: which samples wait, which are leased, what is not worth training, staleness.
+Does not own: the journal's copy, and the turn's state (`ledger.py` is told through the returns).
+"""
+
+import hashlib
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from claw.records import Sample, new_id
+
+NGRAM = 4
+MIN_LOOP_TOKENS = 40
+"""shorter replies are never called degenerate"""
+MIN_DISTINCT = 0.25
+"""share of distinct n-grams below which a reply is a loop"""
+REMEMBERED = 20_000
+"""digests of samples kept to find duplicates"""
+
+Dropped = list[tuple[Sample, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    sample: Sample
+    since: float
+    """seconds since the epoch"""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What one step trains."""
+
+    id: str
+    samples: tuple[Sample, ...]
+
+
+class Buffer:
+    """Waiting and leased samples of a run, oldest first."""
+
+    def __init__(self, max_staleness: int) -> None:
+        self.max_staleness = max_staleness
+        self.waiting: dict[str, Waiting] = {}
+        self.leases: dict[str, Lease] = {}
+        self.dropped: Counter[str] = Counter()
+        """by reason, since the last lease"""
+        self._seen: OrderedDict[bytes, None] = OrderedDict()
+
+    def refusal(self, sample: Sample, *, in_group: bool = False) -> str:
+        """Return why a sample is not worth training, or nothing.
+
+        Equal replies inside a group are the group's own business and no duplicates.
+        """
+        reply = sample.reply_ids
+        if len(reply) == 0 or not sample.mask.any():
+            return "empty_reply"
+        if not sample.has_advantage and not sample.hints:
+            return "no_signal"
+        if is_loop(reply):
+            return "degenerate"
+        return "duplicate" if not in_group and _digest(sample) in self._seen else ""
+
+    def add(self, sample: Sample, since: float | None = None) -> None:
+        """Let a sample wait."""
+        self.waiting[sample.id] = Waiting(sample, time.time() if since is None else since)
+        self._seen[_digest(sample)] = None
+        while len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+
+    def drop_stale(self, newest: Callable[[Sample], int]) -> Dropped:
+        """Take out samples whose oldest token is too many versions behind `newest(sample)`."""
+        stale = [
+            w.sample for w in self.waiting.values()
+            if newest(w.sample) - w.sample.version > self.max_staleness
+        ]
+        for sample in stale:
+            del self.waiting[sample.id]
+            self.dropped["stale"] += 1
+        return [(sample, "stale") for sample in stale]
+
+    def is_ready(self, max_samples: int, max_wait_s: float, now: float | None = None) -> bool:
+        """Whether a step's worth waits: enough samples, or one that waited long enough."""
+        return bool(self._choose(max_samples, max_wait_s, time.time() if now is None else now))
+
+    def lease(self, max_samples: int, max_wait_s: float, now: float | None = None) -> Lease | None:
+        """Take a step's worth out, oldest first; None when it is not time yet."""
+        chosen = self._choose(max_samples, max_wait_s, time.time() if now is None else now)
+        if not chosen:
+            return None
+        for waiting in chosen:
+            del self.waiting[waiting.sample.id]
+        lease = Lease(new_id("lease"), tuple(w.sample for w in chosen))
+        self.leases[lease.id] = lease
+        return lease
+
+    def _choose(self, max_samples: int, max_wait_s: float, now: float) -> list[Waiting]:
+        """A step trains one owner's adapter; the one whose oldest sample waits longest goes first."""
+        by_adapter: dict[tuple[str, str], list[Waiting]] = {}
+        for w in sorted(self.waiting.values(), key=lambda w: w.since):
+            by_adapter.setdefault((w.sample.owner, w.sample.adapter), []).append(w)
+        for those in by_adapter.values():
+            if len(those) >= max_samples or now - those[0].since >= max_wait_s:
+                return those[:max_samples]
+        return []
+
+    def finish(self, lease_id: str) -> Lease | None:
+        """Take a lease away that was trained."""
+        return self.leases.pop(lease_id, None)
+
+    def release(self, lease_id: str) -> Lease | None:
+        """Put a lease's samples back."""
+        lease = self.leases.pop(lease_id, None)
+        for sample in lease.samples if lease else ():
+            self.add(sample)
+        return lease
+
+    def remove(self, sample_id: str) -> Sample | None:
+        """Take one waiting sample out (its turn was judged anew or forgotten)."""
+        waiting = self.waiting.pop(sample_id, None)
+        if waiting is not None:
+            self._seen.pop(_digest(waiting.sample), None)
+        return waiting.sample if waiting else None
+
+    def take_dropped(self) -> dict[str, int]:
+        """Return what was dropped since the last call, by reason."""
+        counts, self.dropped = dict(self.dropped), Counter()
+        return counts
+
+
+def is_loop(ids: np.ndarray) -> bool:
+    """Whether a reply repeats itself: few distinct n-grams among many tokens."""
+    n = len(ids) - NGRAM + 1
+    if len(ids) < MIN_LOOP_TOKENS:
+        return False
+    grams = np.lib.stride_tricks.sliding_window_view(ids, NGRAM)
+    return len(np.unique(grams, axis=0)) < MIN_DISTINCT * n
+
+
+def _digest(sample: Sample) -> bytes:
+    both = hashlib.blake2b(digest_size=16)
+    for ids in (sample.prompt_ids, sample.reply_ids):
+        both.update(len(ids).to_bytes(8, "little") + np.ascontiguousarray(ids).tobytes())
+    return both.digest()

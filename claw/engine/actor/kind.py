@@ -1,0 +1,77 @@
+"""Is a request the person's own turn, or a client's helper call?
+
+Owns: the rules and their counters. What nobody recognises is the person's.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from claw.engine.actor import speech
+from claw.records import Message, TurnKind
+
+PROBE_TOKENS = 5
+"""a lone message that wants so few tokens only asks whether somebody is there"""
+WARN_AFTER = 10
+"""requests, none of them trainable, before the run says so"""
+
+_HEARTBEAT = re.compile(r"HEARTBEAT_OK|\bHEARTBEAT\.md\b|^\[?heartbeat\b", re.IGNORECASE)
+_HELPER = re.compile(
+    r"(\b(generate|create|write|provide|suggest|give)\b.{0,60}\b(title|headline|name|tags?)\b"
+    r".{0,80}\b(chat|conversation|session|thread|dialog(ue)?)\b)"
+    r"|(\bsummar(ise|ize|y)\b.{0,80}\b(chat|conversation|session|thread|dialog(ue)?|history)\b)"
+    r"|(\bsuggest\b.{0,60}\bfollow-?up\b.{0,60}\bquestions?\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+_TRANSCRIPT = re.compile(r"<chat_history>|<conversation>|^### Task:", re.IGNORECASE | re.MULTILINE)
+
+
+class Kinds:
+    """Decides main or side, and counts by which rule."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def decide(
+        self, given: str, messages: Sequence[Message], tools: Sequence[Any], max_tokens: int
+    ) -> tuple[TurnKind, str]:
+        """Return the kind and the rule that decided it."""
+        kind, rule = _decide(given, messages, tools, max_tokens)
+        self.counts[rule] += 1
+        return kind, rule
+
+    def warning(self) -> str:
+        """Return a warning when many requests came and none can be trained, else nothing."""
+        total = self.counts.total()
+        main = sum(n for rule, n in self.counts.items() if rule.startswith("main"))
+        if total < WARN_AFTER or main:
+            return ""
+        causes = ", ".join(f"{n} {rule}" for rule, n in self.counts.most_common())
+        return (f"{total} requests, none trainable: every one was a side turn ({causes}); "
+                "check the turn type that the client sends")
+
+
+def _decide(
+    given: str, messages: Sequence[Message], tools: Sequence[Any], max_tokens: int
+) -> tuple[TurnKind, str]:
+    if given in ("main", "side"):
+        return TurnKind(given), f"{given} by name"
+    spoken = speech.words(messages)
+    users = [speech.own_words(m) for m in spoken if m.get("role") == "user"]
+    last = users[-1] if users else ""
+    if _HEARTBEAT.search(last):
+        return TurnKind.SIDE, "side by text: heartbeat"
+    if len(messages) == 1 and max_tokens <= PROBE_TOKENS:
+        return TurnKind.SIDE, "side: probe"
+    is_lone = len(spoken) <= 1 or bool(_TRANSCRIPT.search(last))
+    if is_lone and not tools and _HELPER.search(_instruction(messages, last)):
+        return TurnKind.SIDE, "side by text: title or summary"
+    return TurnKind.MAIN, "main by default"
+
+
+def _instruction(messages: Sequence[Message], last: str) -> str:
+    """Helper calls say what they want at the start of the system or the user message."""
+    system = next((speech.text(m.get("content")) for m in messages
+                   if m.get("role") in ("system", "developer")), "")
+    return f"{system[:600]}\n\n\n{last[:600]}\n{last[-300:]}"

@@ -1,0 +1,108 @@
+"""Every turn's state, in memory and in the journal, changed in one place.
+
+Owns: the states, their reasons and counts; a change is in the journal before it is acted on.
+Does not own: why a state changes (`gateway.py`, `signals.py`, `trainer_link.py`).
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from claw.engine.actor.journal import Journal
+from claw.records import Completion, Message, Turn, TurnState, with_state
+
+LIVE = (TurnState.OPEN, TurnState.WAITING, TurnState.JUDGING, TurnState.QUEUED)
+BIG = 1 << 20
+"""bytes of arrays and text above which a turn is written in a thread"""
+
+
+class Ledger:
+    """The turns of a run. Live ones are in memory, settled ones in the journal only."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.live: dict[str, Turn] = {}
+        self.states: Counter[str] = Counter(journal.states())
+        self.reasons: Counter[str] = Counter()
+        """why turns were skipped"""
+
+    def load(self) -> None:
+        """Take the live turns of an earlier process into memory; open ones were interrupted."""
+        for turn in self.journal.turns(*LIVE):
+            self.live[turn.id] = turn
+            if turn.state is TurnState.OPEN:
+                self.skip(turn.id, "interrupted")
+
+    async def open(self, turn: Turn, *, parent: str, render: dict[str, Any]) -> None:
+        """Write a new turn with its request before anything is asked of a worker."""
+        size = turn.prompt_ids.nbytes + sum(len(str(m)) for m in turn.messages[-4:])
+        if size > BIG:
+            await asyncio.to_thread(self.journal.put_turn, turn, parent=parent, render=render)
+        else:
+            self.journal.put_turn(turn, parent=parent, render=render)
+        self.live[turn.id] = turn
+        self.states[turn.state] += 1
+
+    async def finish(
+        self, id: str, completion: Completion | None, reply: Message | None,
+        state: TurnState, reason: str = "",
+    ) -> Turn:
+        """Write the completion of a turn together with the state it comes to."""
+        old = self.live[id]
+        turn = replace(old, completion=completion, reply=reply, state=state, reason=reason)
+        if completion is not None and completion.topk_ids.nbytes * 2 > BIG:
+            await asyncio.to_thread(self.journal.put_completion, turn)
+        else:
+            self.journal.put_completion(turn)
+        self._moved(old, turn)
+        return turn
+
+    def move(self, id: str, state: TurnState, reason: str = "") -> Turn | None:
+        """Bring a turn to a state; None for an unknown one."""
+        old = self.get(id)
+        if old is None:
+            return None
+        turn = with_state(old, state, reason)
+        self.journal.put_state(turn)
+        self._moved(old, turn)
+        return turn
+
+    def skip(self, id: str, reason: str) -> Turn | None:
+        return self.move(id, TurnState.SKIPPED, reason)
+
+    def follow(self, id: str, next_state: tuple[Message, ...]) -> Turn | None:
+        """Give a turn its next state, once; return it when it is to be judged now.
+
+        A turn that was given up for want of a next state is taken up again.
+        """
+        old = self.get(id)
+        if old is None or not _may_follow(old):
+            return None
+        turn = replace(with_state(old, TurnState.JUDGING), next_state=next_state)
+        self.journal.put_next(turn)
+        self._moved(old, turn)
+        return turn
+
+    def get(self, id: str) -> Turn | None:
+        """Return a turn, from memory or from the journal."""
+        return self.live.get(id) or self.journal.turn(id)
+
+    def _moved(self, old: Turn, new: Turn) -> None:
+        self.states[old.state] -= 1
+        self.states[new.state] += 1
+        if new.state is TurnState.SKIPPED:
+            self.reasons[new.reason.partition(":")[0]] += 1
+        if new.state in LIVE:
+            self.live[new.id] = new
+        else:
+            self.live.pop(new.id, None)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many turns are in each state."""
+        return {str(state): n for state, n in self.states.items() if n}
+
+
+def _may_follow(turn: Turn) -> bool:
+    is_late = turn.state is TurnState.SKIPPED and turn.reason == "no_next_state"
+    return (turn.state is TurnState.WAITING or is_late) and not turn.next_state

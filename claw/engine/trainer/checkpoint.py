@@ -1,0 +1,151 @@
+"""Checkpoints: a run that is resumed takes the same next step.
+
+Owns: weights, moments, schedule, random state, counters and the last lease, on disk.
+Does not own: versions (weights). Safetensors and JSON only; the manifest comes last.
+"""
+
+import dataclasses
+import json
+import random
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from claw.engine import wire
+from claw.engine.trainer import durable
+from claw.engine.trainer.model import Policy
+from claw.engine.trainer.optim import Optimiser
+from claw.errors import UsageError
+from claw.records import Version
+
+FORMAT = 1
+KEEP = 2
+STATE, TENSORS, MANIFEST = "state.json", "tensors.safetensors", "manifest.json"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the run is."""
+
+    step: int = 0
+    """steps that trained something, refused ones included"""
+    last_lease: str = ""
+    """the lease whose samples the newest durable step trained"""
+    number: int = 0
+    """the highest version number given so far"""
+    current: Version | None = None
+    """the version that the trained weights are"""
+    versions: tuple[Version, ...] = ()
+    """those on the disk"""
+    last_update: dict[str, Any] = field(default_factory=dict)
+    """the record Update of the newest step, plain"""
+    gate_first: float | None = None
+
+
+def save(folder: Path, progress: Progress, policy: Policy, optim: Optimiser) -> Path:
+    """Write a checkpoint under `folder` and remove all but the newest two."""
+    ordinal = 1 + max((_ordinal(p) for p in _all(folder)), default=-1)
+    path = folder / f"{ordinal:08d}"
+    shutil.rmtree(path, ignore_errors=True)  # a half-written one
+    path.mkdir(parents=True)
+    numbers, arrays = _random_state()
+    ema = {f"ema.{name}": t for name, t in policy.ema.items()}
+    durable.save_tensors(path / TENSORS, optim.tensors() | ema | arrays)
+    state = {"progress": _plain(progress), "num_steps": optim.num_steps, "random": numbers}
+    durable.save_json(path / STATE, state)
+    sizes = {name: (path / name).stat().st_size for name in (TENSORS, STATE)}
+    durable.save_json(path / MANIFEST, {"format": FORMAT, "files": sizes})
+    for old in _all(folder)[:-KEEP]:
+        shutil.rmtree(old, ignore_errors=True)
+    return path
+
+
+def newest(folder: Path) -> Path | None:
+    """The newest complete checkpoint; one without a manifest or of another size is passed over."""
+    return next((p for p in reversed(_all(folder)) if _is_complete(p)), None)
+
+
+def load(path: Path, policy: Policy, optim: Optimiser, *, with_random: bool = True) -> Progress:
+    """Put everything back into `policy` and `optim`. UsageError: a checkpoint of another model."""
+    from safetensors.torch import load_file
+
+    tensors = load_file(path / TENSORS)
+    state = json.loads((path / STATE).read_text(encoding="utf-8"))
+    try:
+        optim.restore(tensors, state["num_steps"])
+    except ValueError as error:
+        raise UsageError(
+            "the checkpoint is of another model", found=f"{path}: {error}",
+            do="resume with the model and lora settings of the run, or start a new run",
+        ) from error
+    for name, average in policy.ema.items():
+        average.copy_(tensors.get(f"ema.{name}", policy.parameters[name].detach()))
+    if with_random:
+        _set_random_state(state["random"], tensors)
+    return _progress(state["progress"])
+
+
+def _all(folder: Path) -> list[Path]:
+    found = [p for p in folder.glob("*") if p.name.isdigit()] if folder.exists() else []
+    return sorted(found, key=_ordinal)
+
+
+def _ordinal(path: Path) -> int:
+    return int(path.name)
+
+
+def _is_complete(path: Path) -> bool:
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        files = manifest["files"] if manifest["format"] == FORMAT else {"": -1}
+        return all((path / name).stat().st_size == size for name, size in files.items())
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+# --- plain values ----------------------------------------------------------------------------
+
+
+def _plain(progress: Progress) -> dict[str, Any]:
+    values = {f.name: getattr(progress, f.name) for f in dataclasses.fields(progress)}
+    values["current"] = wire.pack(progress.current)[0] if progress.current else None
+    values["versions"] = [wire.pack(v)[0] for v in progress.versions]
+    return values
+
+
+def _progress(values: dict[str, Any]) -> Progress:
+    current = wire.unpack(Version, values["current"], {}) if values["current"] else None
+    known = tuple(wire.unpack(Version, v, {}) for v in values["versions"])
+    return Progress(**(values | {"current": current, "versions": known}))
+
+
+def _random_state() -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Of torch (every device), numpy's global generator and python's."""
+    version, words, gauss = random.getstate()
+    kind, keys, pos, has_gauss, cached = np.random.get_state(legacy=True)
+    arrays = {"random.torch": torch.get_rng_state(), "random.numpy": torch.from_numpy(
+        np.asarray(keys, dtype=np.int64))}
+    if torch.cuda.is_available():
+        states = torch.cuda.get_rng_state_all()
+        arrays |= {f"random.cuda.{i}": s for i, s in enumerate(states)}
+    numbers = {
+        "python": [version, list(words), gauss], "numpy": [kind, pos, has_gauss, cached],
+    }
+    return numbers, arrays
+
+
+def _set_random_state(numbers: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    version, words, gauss = numbers["python"]
+    random.setstate((version, tuple(words), gauss))
+    kind, pos, has_gauss, cached = numbers["numpy"]
+    keys = tensors["random.numpy"].numpy().astype(np.uint32)
+    np.random.set_state((kind, keys, pos, has_gauss, cached))
+    torch.set_rng_state(tensors["random.torch"])
+    cuda = [tensors[n] for n in sorted(tensors) if n.startswith("random.cuda.")]
+    if cuda and torch.cuda.is_available() and len(cuda) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(cuda)

@@ -1,0 +1,138 @@
+"""The model of the transformers backend: rows of tokens in, logits out.
+
+Owns: loading, the one forward over rows of the slot cache, scoring of short sequences.
+Does not own: the cache's rows (slots, batch), adapters, sampling.
+"""
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
+
+from claw.config import WorkerConfig
+from claw.engine.worker.slots import SlotCache, Window, attention_mask
+from claw.errors import UsageError
+
+_LAYERS = {"full_attention", "sliding_attention"}
+
+
+class Model:
+    """A causal language model on one device."""
+
+    def __init__(self, module: nn.Module, device: torch.device, context: int) -> None:
+        self.module = module.to(device).eval().requires_grad_(False)
+        self.device = device
+        config: Any = module.config
+        text = config.get_text_config()
+        self.vocab_size = int(module.get_input_embeddings().num_embeddings)  # type: ignore
+        self.context = min(context, getattr(text, "max_position_embeddings", context) or context)
+        self.eos_ids = _eos_ids(module)
+        self._layer_types = set(getattr(text, "layer_types", None) or [])
+        if unknown := self._layer_types - _LAYERS:
+            raise UsageError(
+                "the transformers backend cannot serve this model's layers",
+                found=", ".join(sorted(unknown)), allowed=", ".join(sorted(_LAYERS)),
+            )
+        self._sliding = getattr(text, "sliding_window", None)
+        accepted = inspect.signature(module.forward).parameters
+        self._cache_word = "cache" if "cache" in accepted else "past_key_values"
+
+    def _mask(self, positions_nT: Tensor, width: int) -> Any:
+        full = attention_mask(positions_nT, width)
+        if "sliding_attention" in self._layer_types:
+            return {"full_attention": full,
+                    "sliding_attention": attention_mask(positions_nT, width, self._sliding)}
+        if self._sliding and not self._layer_types:
+            return attention_mask(positions_nT, width, self._sliding)
+        return full
+
+    def forward(
+        self, cache: SlotCache, start: int, tokens: Sequence[Sequence[int]],
+        filled: Sequence[int], *, keep_all: bool = False,
+    ) -> Tensor:
+        """Append tokens to rows start, start+1, ... that hold `filled` columns each.
+
+        Returns the logits after each row's last token [n, V]; with `keep_all` (one row) [T, V].
+        """
+        n, num_new = len(tokens), max(len(t) for t in tokens)
+        width = max(f + len(t) for f, t in zip(filled, tokens, strict=True))
+        cache.reserve(width)
+        if num_new == 1:
+            ids_nT = torch.tensor([t[0] for t in tokens])[:, None]
+            positions_nT = torch.tensor(filled)[:, None]
+            columns_nT = positions_nT
+        else:
+            ids_nT, positions_nT, columns_nT = _align(tokens, filled, num_new, cache.width - 1)
+        positions_nT = positions_nT.to(self.device)
+        cache.window = Window(start, start + n, columns_nT.to(self.device), width)
+        out = self.module(
+            input_ids=ids_nT.to(self.device), position_ids=positions_nT,
+            attention_mask=self._mask(positions_nT, width), use_cache=True,
+            logits_to_keep=0 if keep_all else 1, **{self._cache_word: cache},
+        )
+        logits: Tensor = out.logits
+        return logits[0] if keep_all else logits[:, -1]
+
+    def logits(self, ids: np.ndarray) -> Tensor:
+        """Logits of one short sequence [L], without a cache: [L, V]."""
+        row = torch.as_tensor(ids, dtype=torch.int64, device=self.device)[None]
+        out: Tensor = self.module(input_ids=row, use_cache=False).logits
+        return out[0]
+
+
+def _align(
+    tokens: Sequence[Sequence[int]], filled: Sequence[int], num_new: int, padding_column: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows aligned right: (ids, positions, columns), int64 [n, T] each."""
+    ids = np.zeros((len(tokens), num_new), np.int64)
+    positions = np.zeros_like(ids)
+    columns = np.full_like(ids, padding_column)
+    for i, (row, f) in enumerate(zip(tokens, filled, strict=True)):
+        pad = num_new - len(row)
+        ids[i, pad:] = row
+        positions[i, pad:] = columns[i, pad:] = np.arange(f, f + len(row))
+    return torch.from_numpy(ids), torch.from_numpy(positions), torch.from_numpy(columns)
+
+
+def load_model(folder: Path, config: WorkerConfig) -> Model:
+    """Load the weights of `folder` onto the device of `config`."""
+    device = pick_device(config.device)
+    model = Model(load_module(folder, pick_dtype(config.dtype, device)), device, config.context)
+    model.logits(np.zeros(2, np.int32))  # a model that cannot run must say so at the start
+    return model
+
+
+def load_module(folder: Path, dtype: torch.dtype) -> nn.Module:
+    # sdpa: the slot cache brings its own mask, which flash attention would ignore
+    module: nn.Module = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
+    )
+    return module
+
+
+def pick_device(name: str) -> torch.device:
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def _eos_ids(module: nn.Module) -> frozenset[int]:
+    config: Any = getattr(module, "generation_config", None)
+    found = getattr(config, "eos_token_id", None)
+    if found is None:
+        return frozenset()
+    return frozenset([found] if isinstance(found, int) else found)

@@ -1,0 +1,1 @@
+"""Ready judges: each reads one turn and what followed it."""

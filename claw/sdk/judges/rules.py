@@ -1,0 +1,150 @@
+"""The judge that needs no model: it reads the next state with rules.
+
+A person's message: thanks, praise, moving on, a follow-up question or a new request vote +1; a
+correction, a complaint, the same request again or a request to change form or content votes -1,
+also when thanks come with it; "ok" and the like vote 0; what is unclear abstains. A person's own
+corrective sentences become the hint. Tool results: any sign of an error votes -1, else +1; they
+give no hint. A person's word decides over tool results beside it. It gives no `number`: an
+outcome belongs to a judge that knows the task.
+
+Limits:
+- English only. Other languages abstain, and short ones may be taken for unclear English.
+- Sarcasm, irony and threats are read literally; so is faint praise.
+- A correction stated as a bare fact ("The meeting is on Friday.") abstains, unless another
+  sentence of the message shows that something was wrong.
+- The same request in wholly other words is a new request (+1). A new request that repeats most
+  words of the last one is taken for a repetition, unless its names or numbers differ.
+- Whether a request builds on a good reply or repairs a bad one is a guess from its words:
+  "translate it" is a change, "now translate it" moves on.
+- Quotations, code, logs and pasted text are not read; pasted prose without a mark is. Of a long
+  message the first and last 4000 characters are read.
+- A tool result that is useless or wrong without an error is +1. A non-zero exit status is an
+  error even where it was wanted (a failing test, a search without a match), and so is a file that
+  was read and looks like an error report.
+- It trusts roles: an environment that answers as `user` is read as a person.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from claw.records import Message
+from claw.sdk.judges.hints import MAX_HINT_SENTENCES, Sentence, hint, sentences, text_of
+from claw.sdk.judges import kinds
+from claw.sdk.judges.kinds import DIRECTIVE, NEGATIVE, POSITIVE, Kind
+from claw.sdk.judges.patterns import FUNCTION_WORDS
+from claw.sdk.judges.results import error_in
+from claw.sdk.judging import Case, Verdict
+
+SAME_REQUEST = 0.65
+"""shared part of the content words of two requests from which one repeats the other"""
+MIN_SAME_WORDS = 2
+MAX_COMPARED_CHARS = 4000
+
+
+class RulesJudge:
+    """Reads thanks, corrections and errors with patterns; stateless, without a model."""
+
+    name = "rules"
+
+    async def judge(self, case: Case) -> Verdict:
+        said = [text_of(message) for message in case.next_state if message.get("role") == "user"]
+        results = [message for message in case.next_state if message.get("role") in _TOOL_ROLES]
+        verdict = _person(case, "\n\n".join(said)) if said else _abstain("no next state")
+        return _tools(results) if results and verdict.vote is None else verdict
+
+
+_TOOL_ROLES = ("tool", "function")
+
+
+def _tools(results: Sequence[Message]) -> Verdict:
+    errors = [error for error in map(error_in, results) if error]
+    if errors:
+        return _vote(-1, f"{len(errors)} of {len(results)} tool results show an error: {errors[0]}")
+    return _vote(1, f"no sign of an error in {len(results)} tool result(s)")
+
+
+def _person(case: Case, text: str) -> Verdict:
+    said = sentences(text)
+    if not said:
+        return _abstain("the message holds no words of the person's own")
+    if not kinds.is_english(" ".join(sentence.own for sentence in said)):
+        return _abstain("not English: the rules read English only")
+    read = _read(said, kinds.Reply.of(text_of(case.reply)))
+    if found := [one for one in read if one.kind in NEGATIVE]:
+        return _vote(-1, f"{found[0].kind}: {found[0].sentence.text[:80]!r}", _hint(read))
+    if repeated := _repeats(case.request, text):
+        return _vote(-1, "the same request again", hint(_fresh(said, repeated)))
+    if found := [one for one in read if one.kind in POSITIVE]:
+        return _vote(1, f"{found[0].kind}: {found[0].sentence.text[:80]!r}")
+    if all(one.kind is Kind.NEUTRAL for one in read):
+        return _vote(0, f"neutral: {read[0].sentence.text[:80]!r}")
+    return _abstain(f"unclear: {said[0].text[:80]!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    sentence: Sentence
+    kind: Kind
+
+
+def _read(said: Sequence[Sentence], reply: kinds.Reply) -> list[_Read]:
+    """Read sentence by sentence; after a new request, wishes belong to what is now requested."""
+    read: list[_Read] = []
+    requested = False
+    for sentence in said:
+        kind = kinds.kind_of(sentence.own, sentence.asks, reply)
+        if requested and kind in NEGATIVE and not kinds.speaks_to_policy(sentence.own):
+            kind = Kind.UNCLEAR
+        requested = requested or kind is Kind.REQUEST
+        read.append(_Read(sentence, kind))
+    return read
+
+
+def _hint(read: Sequence[_Read]) -> tuple[str, ...]:
+    """The directive sentences, then statements that follow a negative one, in their order."""
+    first = [i for i, one in enumerate(read) if one.kind in DIRECTIVE]
+    start = next(i for i, one in enumerate(read) if one.kind in NEGATIVE)
+    rest = [i for i, one in enumerate(read) if i > start and one.kind is Kind.UNCLEAR]
+    chosen = sorted((first + rest)[:MAX_HINT_SENTENCES])
+    return hint(read[i].sentence for i in chosen)
+
+
+def _repeats(request: Sequence[Message], text: str) -> str:
+    """Return the last request of the person if the text asks the same again, else nothing."""
+    asked = next((text_of(one) for one in reversed(request) if one.get("role") == "user"), "")
+    before, now = _content(asked), _content(text)
+    shared = before & now
+    if len(shared) < MIN_SAME_WORDS or len(shared) < SAME_REQUEST * len(before | now):
+        return ""
+    return "" if _swaps_a_name(asked, text) else asked
+
+
+def _content(text: str) -> set[str]:
+    words = re.findall(r"[^\W_]+", text[:MAX_COMPARED_CHARS].lower())
+    return {kinds.stem(word) for word in words if word not in FUNCTION_WORDS}
+
+
+def _swaps_a_name(asked: str, text: str) -> bool:
+    """Whether both sides hold names or numbers that the other lacks: another request."""
+    before, now = (
+        {word.lower() for word in _NAME.findall(one[:MAX_COMPARED_CHARS])} for one in (asked, text)
+    )
+    return bool(before - now) and bool(now - before)
+
+
+_NAME = re.compile(r"(?<=[\w,] )[A-Z][a-z]+\b|\b\d[\d.,]*\b")
+
+
+def _fresh(said: Sequence[Sentence], before: str) -> list[Sentence]:
+    """The sentences that say something the earlier request did not."""
+    known = _content(before)
+    return [one for one in said if _content(one.text) - known][:MAX_HINT_SENTENCES]
+
+
+def _vote(vote: int, reason: str, hints: tuple[str, ...] = ()) -> Verdict:
+    return Verdict(vote=vote, votes=(vote,), hints=hints, reason=reason)
+
+
+def _abstain(reason: str) -> Verdict:
+    return Verdict(reason=reason)

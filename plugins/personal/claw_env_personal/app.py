@@ -1,0 +1,171 @@
+"""The routes of the endpoint.
+
+Owns: which path does what.
+Does not own: shapes (`answers`, `errors`), checks (`requests`), sending (`stream`).
+"""
+
+import logging
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from claw.sdk import Ask, Engine, EngineError, Event
+
+from .answers import Chunks, turn_id_of, whole_answer
+from .body import read_object
+from .errors import Json, bad, on_bug, on_engine_error, on_http_error
+from .guard import Guard
+from .requests import ChatRequest, chat_request, check_model
+from .sessions import checked_id
+from .settings import PersonalConfig
+from .stream import EventStream, unless_gone
+
+log = logging.getLogger(__name__)
+
+
+def build(engine: Engine, settings: PersonalConfig, serve: dict[str, Any]) -> ASGIApp:
+    """Return the application. `serve` holds model_name, model, api_key and max_body_mb."""
+    routes = Routes(engine, settings, serve)
+    app = Starlette(
+        routes=routes.table(),
+        exception_handlers={
+            EngineError: on_engine_error, HTTPException: on_http_error, Exception: on_bug,
+        },
+    )
+    app.router.redirect_slashes = False  # a redirect is not the error shape
+    guarded: ASGIApp = Guard(app, serve.get("api_key") or "")
+    if not settings.cors_origin:
+        return guarded
+    return CORSMiddleware(
+        guarded, allow_origins=[settings.cors_origin], allow_headers=["*"],
+        allow_methods=["GET", "POST", "DELETE"], expose_headers=["x-request-id"],
+    )
+
+
+class Routes:
+    """The handlers, around one engine."""
+
+    def __init__(self, engine: Engine, settings: PersonalConfig, serve: dict[str, Any]) -> None:
+        self._engine, self._settings = engine, settings
+        names = (serve.get("model_name") or "claw-policy", serve.get("model"))
+        self._models = list(dict.fromkeys(str(name) for name in names if name))
+        self._max_bytes = int(serve.get("max_body_mb", 64)) * 2**20
+        self._began = int(time.time())
+
+    def table(self) -> list[Route]:
+        """Return path by path what is answered."""
+        return [
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/v1/models", self.models),
+            Route("/v1/models/{name:path}", self.model),
+            Route("/v1/feedback", self.feedback, methods=["POST"]),
+            Route("/v1/sessions/{session:path}", self.end_session, methods=["DELETE"]),
+            Route("/v1/status", self.status),
+            Route("/health", self.health),
+            Route("/ready", self.ready),
+        ]
+
+    # --- talking -----------------------------------------------------------------------------
+
+    async def chat(self, request: Request) -> Any:
+        """POST /v1/chat/completions"""
+        body = await read_object(request, self._max_bytes)
+        wanted = chat_request(body, request.headers, self._models)
+        name = body.get("model") or self._models[0]
+        events = self._events(wanted, request.state.request_id)
+        if wanted.stream:
+            return EventStream(
+                events, Chunks(wanted, name), keepalive_s=self._settings.keepalive_s,
+                stalled_s=self._settings.stalled_s,
+            )
+        return Json(await unless_gone(request.receive, self._whole(events, wanted, name)))
+
+    async def _whole(
+        self, events: AsyncGenerator[Event, None], wanted: ChatRequest, name: str
+    ) -> dict[str, Any]:
+        async with aclosing(events):
+            return await whole_answer(events, wanted, name)
+
+    async def _events(
+        self, wanted: ChatRequest, request_id: str
+    ) -> AsyncGenerator[Event, None]:
+        async with aclosing(self._ask(wanted.ask)) as events:
+            async for event in events:
+                if event.type == "start":
+                    log.info("%s is turn %s of %s", request_id, event.turn_id, event.trace_id)
+                yield event
+        if wanted.ends_session:
+            await self._engine.end_session(wanted.ask.session)
+
+    def _ask(self, ask: Ask) -> Any:
+        return self._engine.ask(ask)
+
+    async def feedback(self, request: Request) -> Response:
+        """POST /v1/feedback: {"id": turn or response id, "value": 1 or -1, "text": optional}"""
+        body = await read_object(request, self._max_bytes)
+        target, value, text = body.get("id"), body.get("value"), body.get("text") or ""
+        if not isinstance(target, str) or not turn_id_of(target):
+            raise bad("id must be a response id or a turn id.", "id")
+        if isinstance(value, bool) or value not in (1, -1):
+            raise bad("value must be 1 or -1.", "value")
+        if not isinstance(text, str):
+            raise bad("text must be a string.", "text")
+        answer = await self._engine.feedback(turn_id_of(target), int(value), text)
+        return Json({"object": "feedback", "id": target, "value": int(value)} | answer)
+
+    async def end_session(self, request: Request) -> Response:
+        """DELETE /v1/sessions/{id}: the conversation is over; its last turn waits no longer."""
+        session = checked_id(request.path_params["session"], "session id")
+        await self._engine.end_session(session)
+        return Json({"object": "session", "id": session, "ended": True})
+
+    # --- looking -----------------------------------------------------------------------------
+
+    async def models(self, request: Request) -> Response:
+        """GET /v1/models"""
+        context = await self._context()
+        return Json({"object": "list", "data": [self._model(n, context) for n in self._models]})
+
+    async def model(self, request: Request) -> Response:
+        """GET /v1/models/{id}"""
+        name = request.path_params["name"]
+        check_model(name, self._models)
+        return Json(self._model(name, await self._context()))
+
+    def _model(self, name: str, context: int | None) -> dict[str, Any]:
+        known = {} if context is None else {"max_model_len": context}
+        return {"id": name, "object": "model", "created": self._began, "owned_by": "claw"} | known
+
+    async def _context(self) -> int | None:
+        """The list of models is also asked while nothing is ready; then the length is unknown."""
+        try:
+            context = (await self._engine.status()).get("context")
+        except EngineError:
+            return None
+        return context if isinstance(context, int) else None
+
+    async def status(self, request: Request) -> Response:
+        """GET /v1/status"""
+        return Json(await self._engine.status())
+
+    async def health(self, request: Request) -> Response:
+        """GET /health: the process lives"""
+        return Json({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """GET /ready: 200 only when a request would be answered now"""
+        if not (await self._engine.status()).get("workers"):
+            raise EngineError(
+                503, "No rollout worker is ready.", type="server_error",
+                code="engine_unavailable", retry_after_s=2,
+            )
+        return Json({"status": "ready"})

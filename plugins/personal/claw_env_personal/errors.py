@@ -1,0 +1,84 @@
+"""Errors in OpenAI's shape, for every status.
+
+Owns: the JSON of an error, and which status and headers it travels with.
+Does not own: when an error happens.
+"""
+
+import json
+import math
+from http import HTTPStatus
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from claw.sdk import EngineError
+
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+class Json(Response):
+    """A JSON response in ASCII: a lone surrogate is an escape, not a crash."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return as_json(content)
+
+
+def as_json(value: Any) -> bytes:
+    """Return `value` as ASCII JSON; NaN and infinities are a bug, never sent."""
+    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+
+
+def bad(message: str, param: str | None = None, code: str | None = None) -> EngineError:
+    """A 400 that names the field."""
+    return EngineError(400, message, param=param, code=code)
+
+
+def ours() -> EngineError:
+    """A bug of ours: says no more than that, the log has the rest."""
+    return EngineError(500, "The server failed; its log has the request id.", type="server_error")
+
+
+def body_of(error: EngineError) -> dict[str, Any]:
+    """Return the JSON that clients understand."""
+    return {"error": {
+        "message": error.message, "type": error.type, "param": error.param, "code": error.code,
+    }}
+
+
+def response_of(error: EngineError) -> Response:
+    """Return the whole response, with `retry-after` where waiting helps."""
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return Json(body_of(error), status_code=error.status, headers=headers)
+
+
+def on_engine_error(request: Request, error: Exception) -> Response:
+    """Starlette's handler for EngineError."""
+    assert isinstance(error, EngineError)
+    return response_of(error)
+
+
+def on_bug(request: Request, error: Exception) -> Response:
+    """Starlette's handler for everything else; the guard logs it."""
+    return response_of(ours())
+
+
+def on_http_error(request: Request, error: Exception) -> Response:
+    """Starlette's own refusals (404, 405) in the same shape."""
+    assert isinstance(error, HTTPException)
+    status = error.status_code
+    words = {
+        404: f"Unknown path: {request.method} {request.url.path}",
+        405: f"Method {request.method} is not allowed for {request.url.path}",
+    }.get(status, HTTPStatus(status).phrase)
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    answer = response_of(EngineError(status, words, type=kind))
+    answer.headers.update(error.headers or {})
+    return answer

@@ -1,0 +1,95 @@
+"""The outermost layer: request ids, the key, and the last catch of our own bugs.
+
+Owns: what holds for every request, also for paths that do not exist.
+Does not own: what a route answers.
+"""
+
+import hmac
+import logging
+import secrets
+import time
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from claw.sdk import EngineError
+
+from .errors import response_of
+
+log = logging.getLogger(__name__)
+
+
+class Guard:
+    """Wraps an ASGI application."""
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        self.app, self._key = app, key.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        answer = _Answer(request_id(scope), send)
+        scope.setdefault("state", {})["request_id"] = answer.request_id
+        began = time.monotonic()
+        await self._serve(scope, receive, answer)
+        log.info("%s %s %r -> %s in %.0f ms", answer.request_id, scope["method"], scope["path"],
+                 answer.status or "gone", 1000 * (time.monotonic() - began))
+
+    async def _serve(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
+        try:
+            if self._is_refused(scope):
+                await response_of(_bad_key())(scope, receive, answer)
+            else:
+                await self.app(scope, receive, answer)
+        except ClientDisconnect:
+            answer.status = 0
+        except Exception:  # the last place where a bug can be told to the client
+            log.exception("%s failed", answer.request_id)
+            if not answer.is_whole:
+                raise  # too late for words: the server cuts the connection
+
+    def _is_refused(self, scope: Scope) -> bool:
+        path = scope["path"]
+        if not self._key or not (path == "/v1" or path.startswith("/v1/")):
+            return False
+        scheme, _, key = _header(scope, b"authorization").partition(b" ")
+        is_right = hmac.compare_digest(key.strip(), self._key)
+        return not (is_right and scheme.lower() == b"bearer")
+
+
+class _Answer:
+    """`send` that adds the request id and remembers the status."""
+
+    def __init__(self, request_id: str, send: Send) -> None:
+        self.request_id, self._send = request_id, send
+        self.status, self.is_whole = 0, False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers: list[Any] = list(message.get("headers", []))
+            message["headers"] = [*headers, (b"x-request-id", self.request_id.encode())]
+        self.is_whole = message["type"] == "http.response.body" and not message.get("more_body")
+        await self._send(message)
+
+
+def request_id(scope: Scope) -> str:
+    """Return the client's own id when it is one plain word, else a new one."""
+    for name in (b"x-request-id", b"x-client-request-id"):
+        given = _header(scope, name)
+        if 0 < len(given) <= 128 and all(33 <= byte <= 126 for byte in given):
+            return given.decode("ascii")
+    return f"req_{secrets.token_hex(12)}"
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes:
+    return next((bytes(value) for name, value in scope["headers"] if name == wanted), b"")
+
+
+def _bad_key() -> EngineError:
+    return EngineError(
+        401, "Missing or wrong API key. Send it as: Authorization: Bearer KEY",
+        type="authentication_error", code="invalid_api_key",
+    )
