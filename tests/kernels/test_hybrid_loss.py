@@ -170,6 +170,17 @@ def test_each_term_alone_is_right(function, term: str) -> None:
     assert metrics[f"{term}_loss"].item() != 0
 
 
+def test_the_plain_version_counts_the_same() -> None:
+    one = case(40, 130, 4)
+    one["old_logp"][3] = one["topk_old_logp"][5, 0] = one["ref_logp"][7] = -torch.inf
+    fast, plain = run(hybrid_loss, one)[3], run(reference.hybrid_loss, one)[3]
+    assert set(fast) == set(plain)
+    for name, value in fast.items():
+        assert value.item() == pytest.approx(plain[name].item(), rel=1e-4, abs=1e-5), name
+    assert fast["missing_logp"] == 3
+    assert min(fast[f"{name}_count"].item() for name in ("clip_low", "clip_high", "opd_clip")) > 0
+
+
 @BOTH
 def test_the_entropy_is_summed_over_the_rows_in_use(function) -> None:
     one = case(7, 130, 4)

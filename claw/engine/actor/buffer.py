@@ -99,7 +99,7 @@ class Buffer:
         return lease
 
     def _choose(self, max_samples: int, max_wait_s: float, now: float) -> list[Waiting]:
-        """A step trains one owner's adapter; the one whose oldest sample waits longest goes first."""
+        """A step trains one owner's adapter; the one that waits longest goes first."""
         by_adapter: dict[tuple[str, str], list[Waiting]] = {}
         for w in sorted(self.waiting.values(), key=lambda w: w.since):
             by_adapter.setdefault((w.sample.owner, w.sample.adapter), []).append(w)
@@ -107,6 +107,14 @@ class Buffer:
             if len(those) >= max_samples or now - those[0].since >= max_wait_s:
                 return those[:max_samples]
         return []
+
+    def restore(self, samples: list[tuple[Sample, str]]) -> None:
+        """Take (sample, lease id) of leases that an earlier process gave out."""
+        by_lease: dict[str, list[Sample]] = {}
+        for sample, lease_id in samples:
+            by_lease.setdefault(lease_id, []).append(sample)
+        for id, those in by_lease.items():
+            self.leases[id] = Lease(id, tuple(those))
 
     def finish(self, lease_id: str) -> Lease | None:
         """Take a lease away that was trained."""

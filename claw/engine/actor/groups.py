@@ -5,6 +5,7 @@ Does not own: the formulas (`credit.py`), conversations (`session.py`).
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from claw.records import End, Signal, Task, Trace
@@ -24,13 +25,12 @@ class Episode:
     """turn ids in order"""
     signals: dict[str, Signal] = field(default_factory=dict)
     """by turn id; a turn that was skipped has none"""
-    skipped: set[str] = field(default_factory=set)
+    heard: float = field(default_factory=time.time)
 
-    @property
-    def is_judged(self) -> bool:
-        """Whether it has ended and nothing is still to be judged."""
-        known = self.skipped.union(self.signals)
-        return self.trace.end is not None and all(t in known for t in self.turns)
+    def is_judged(self, is_settled: Callable[[str], bool]) -> bool:
+        """Whether it has ended and nothing of it is still to be judged."""
+        known = self.signals
+        return self.trace.end is not None and all(t in known or is_settled(t) for t in self.turns)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,10 +64,15 @@ class Groups:
             self._groups[trace.group or trace.id].ended_at = time.time()
         return episode
 
-    def take_complete(self, now: float | None = None) -> list[Group]:
-        """Return, and forget, the groups that can be credited now."""
+    def take_complete(
+        self, is_settled: Callable[[str], bool], now: float | None = None
+    ) -> list[Group]:
+        """Return, and forget, the groups that can be credited now.
+
+        `is_settled` tells of a turn whether nothing will be said about it any more.
+        """
         now = time.time() if now is None else now
-        done = [g for g in self._groups.values() if _is_complete(g, now)]
+        done = [g for g in self._groups.values() if _is_complete(g, is_settled, now)]
         for group in done:
             del self._groups[group.name]
             for episode in group.episodes:
@@ -79,8 +84,8 @@ class Groups:
         return [e for e in self.episodes.values() if e.peer == peer and e.trace.end is None]
 
 
-def _is_complete(group: Group, now: float) -> bool:
-    if not all(e.is_judged for e in group.episodes):
+def _is_complete(group: Group, is_settled: Callable[[str], bool], now: float) -> bool:
+    if not all(e.is_judged(is_settled) for e in group.episodes):
         return False
     return len(group.episodes) >= group.size or now - group.ended_at > GROUP_WAIT_S
 

@@ -1,99 +1,34 @@
 """The journal: one SQLite file that holds everything a run has accepted. Memory is its cache.
 
-Owns: the tables, writing each change before it is acted on, reading records back.
-Does not own: what the states mean (`actor.py`), the story of a turn (`why.py`).
+Owns: writing each record before it is acted on, reading records back.
+Does not own: the file (`store.py`), what the states mean (`ledger.py`), the story (`why.py`).
 
 WAL with synchronous NORMAL: a commit survives the death of the process at any moment (not a power
 cut within the last moments). Messages are stored once each, by digest; arrays as raw little-endian
 bytes with their dtype. One process writes; others may read.
 """
 
-import hashlib
 import json
-import sqlite3
-import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from claw.engine import wire
-from claw.engine.actor.tables import FORMAT, SCHEMA
-from claw.errors import ClawError
+from claw.engine.actor.store import NAME, Store, to_json
 from claw.records import Sample, Signal, Trace, Turn, TurnState, Version
 
-NAME = "journal.sqlite"
+__all__ = ["NAME", "Journal"]
 
 
-class Journal:
-    """Reads and writes the journal of one run folder."""
-
-    def __init__(self, run_dir: Path | str, *, read_only: bool = False) -> None:
-        self.path = Path(run_dir) / NAME
-        self._lock = threading.RLock()  # big writes run in a thread
-        if read_only:
-            if not self.path.exists():
-                raise ClawError("no journal in this run folder", found=str(run_dir))
-            uri = f"{self.path.resolve().as_uri()}?mode=ro"
-            self._db = sqlite3.connect(uri, uri=True, timeout=10, check_same_thread=False)
-        else:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(
-                self.path, timeout=10, check_same_thread=False, isolation_level=None
-            )
-            self.path.chmod(0o600)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.execute("PRAGMA secure_delete=ON")  # forgetting removes the bytes too
-        self._check_format(read_only)
-
-    def _check_format(self, read_only: bool) -> None:
-        try:
-            has = self._db.execute("SELECT 1 FROM sqlite_master WHERE name='meta'").fetchone()
-            if not has and not read_only:
-                self._db.executescript(SCHEMA)
-                self._db.execute("INSERT INTO meta VALUES('format', ?)", (str(FORMAT),))
-            row = self._db.execute("SELECT value FROM meta WHERE key='format'").fetchone()
-        except sqlite3.DatabaseError as error:
-            raise ClawError("not a journal", found=f"{self.path}: {error}") from error
-        if row is None or row[0] != str(FORMAT):
-            raise ClawError(
-                "the journal has another format", found=f"format {row and row[0]} in {self.path}",
-                allowed=f"format {FORMAT}", do="use the claw version that wrote it, or a new run",
-            )
-
-    def close(self) -> None:
-        with self._lock:
-            self._db.close()
-
-    @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
-        """One transaction; nests into the one that is open. All or nothing."""
-        with self._lock:
-            if self._db.in_transaction:
-                yield self._db
-                return
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
-
-    def read(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._lock:
-            return self._db.execute(sql, values).fetchall()
+class Journal(Store):
+    """Reads and writes the records of one run folder."""
 
     # --- traces and turns --------------------------------------------------------------------
 
     def put_trace(self, trace: Trace, session: str = "") -> None:
         """Write a trace; `session` is the id a client named, if any."""
-        body = _json(wire.pack(trace)[0])
+        body = to_json(wire.pack(trace)[0])
         with self.write() as db:
             db.execute(
                 "INSERT INTO traces VALUES(?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET"
@@ -117,12 +52,12 @@ class Journal:
                 " state=excluded.state, reason=excluded.reason, body=excluded.body,"
                 " updated=excluded.updated",
                 (turn.id, turn.trace_id, parent, turn.index, str(turn.kind), str(turn.state),
-                 turn.reason, _json(render or {}), _json(fields), turn.created, now),
+                 turn.reason, to_json(render or {}), to_json(fields), turn.created, now),
             )
-            self._put_parts(turn.id, "message", turn.messages)
-            self._put_parts(turn.id, "tool", turn.tools)
-            self._put_parts(turn.id, "next", turn.next_state)
-            self._put_arrays(turn.id, arrays)
+            self.put_parts(turn.id, "message", turn.messages)
+            self.put_parts(turn.id, "tool", turn.tools)
+            self.put_parts(turn.id, "next", turn.next_state)
+            self.put_arrays(turn.id, arrays)
 
     def put_completion(self, turn: Turn) -> None:
         """Write what a finished turn added: completion, reply, state. The request is stored."""
@@ -131,9 +66,9 @@ class Journal:
         with self.write() as db:
             db.execute(
                 "UPDATE turns SET state=?, reason=?, body=?, updated=? WHERE id=?",
-                (str(turn.state), turn.reason, _json(fields), time.time(), turn.id),
+                (str(turn.state), turn.reason, to_json(fields), time.time(), turn.id),
             )
-            self._put_arrays(turn.id, arrays)
+            self.put_arrays(turn.id, arrays)
 
     def put_state(self, turn: Turn) -> None:
         """Write the state and reason of a turn."""
@@ -146,13 +81,15 @@ class Journal:
     def put_next(self, turn: Turn) -> None:
         """Write the next state of a turn together with its new state."""
         with self.write():
-            self._put_parts(turn.id, "next", turn.next_state)
+            self.put_parts(turn.id, "next", turn.next_state)
             self.put_state(turn)
 
     def turn(self, id: str) -> Turn | None:
-        """Return a turn with everything, or None."""
+        """Return a turn with everything; None for an unknown or a forgotten one."""
         rows = self.read("SELECT body, state, reason FROM turns WHERE id=?", id)
-        return self._turn(id, *rows[0]) if rows else None
+        if not rows or rows[0][1] == TurnState.FORGOTTEN:
+            return None
+        return self._turn(id, *rows[0])
 
     def turns(self, *states: TurnState) -> list[Turn]:
         """Return the turns in any of these states, oldest first."""
@@ -160,49 +97,53 @@ class Journal:
         sql = f"SELECT id, body, state, reason FROM turns WHERE state IN ({marks}) ORDER BY rowid"
         return [self._turn(*row) for row in self.read(sql, *map(str, states))]
 
+    def render(self, id: str) -> dict[str, Any]:
+        """Return how a turn's prompt was made."""
+        rows = self.read("SELECT render FROM turns WHERE id=?", id)
+        return json.loads(rows[0][0]) if rows else {}
+
+    def open_traces(self) -> list[tuple[Trace, str, bool]]:
+        """Return (trace, session, whether it is an episode) of those that have not ended."""
+        rows = self.read("SELECT body, session FROM traces WHERE ended='' ORDER BY rowid")
+        traces = [(wire.unpack(Trace, json.loads(body), {}), session) for body, session in rows]
+        return [(trace, session, bool(trace.task_id)) for trace, session in traces]
+
+    def traces_named(self, name: str, owner: str) -> list[str]:
+        """Return the traces of a client's session name, or the one with this id."""
+        rows = self.read("SELECT id FROM traces WHERE (session=? OR id=?) AND owner=?",
+                         name, name, owner)
+        return [id for (id,) in rows]
+
+    def judged_traces(self) -> list[Trace]:
+        """Return ended episodes that have turns whose judging is not over."""
+        rows = self.read(
+            "SELECT body FROM traces WHERE ended!='' AND id IN"
+            " (SELECT trace_id FROM turns WHERE state='judging') ORDER BY rowid"
+        )
+        traces = [wire.unpack(Trace, json.loads(body), {}) for (body,) in rows]
+        return [trace for trace in traces if trace.task_id]
+
+    def turn_ids(self, trace_id: str) -> list[tuple[str, str]]:
+        """Return (turn id, id of the turn it continues) of a trace, oldest first."""
+        return self.read("SELECT id, parent FROM turns WHERE trace_id=? ORDER BY rowid", trace_id)
+
     def states(self) -> dict[str, int]:
         """Return how many turns are in each state."""
         return dict(self.read("SELECT state, COUNT(*) FROM turns GROUP BY state"))
 
     def _turn(self, id: str, body: str, state: str, reason: str) -> Turn:
         fields = json.loads(body) | {"state": state, "reason": reason}
-        turn = wire.unpack(Turn, fields, self._arrays(id))
-        parts: dict[str, list[Any]] = {"message": [], "tool": [], "next": []}
-        for part, text in self.read(
-            "SELECT part, body FROM parts JOIN texts USING(digest) WHERE turn_id=?"
-            " ORDER BY part, position", id,
-        ):
-            parts[part].append(json.loads(text))
+        turn = wire.unpack(Turn, fields, self.arrays(id))
+        parts = self.parts(id)
         return replace(
             turn, messages=tuple(parts["message"]), tools=tuple(parts["tool"]),
             next_state=tuple(parts["next"]),
         )
 
-    def _put_parts(self, turn_id: str, part: str, values: Iterable[Any]) -> None:
-        for position, value in enumerate(values):
-            body = _json(value)
-            digest = hashlib.sha256(body.encode()).digest()
-            self._db.execute("INSERT OR IGNORE INTO texts VALUES(?,?)", (digest, body))
-            self._db.execute(
-                "INSERT OR REPLACE INTO parts VALUES(?,?,?,?)", (turn_id, part, position, digest)
-            )
-
-    def _put_arrays(self, record: str, arrays: dict[str, np.ndarray]) -> None:
-        for name, array in arrays.items():
-            raw = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
-            self._db.execute(
-                "INSERT OR REPLACE INTO arrays VALUES(?,?,?,?,?)",
-                (record, name, array.dtype.name, json.dumps(array.shape), raw.tobytes()),
-            )
-
-    def _arrays(self, record: str) -> dict[str, np.ndarray]:
-        rows = self.read("SELECT name, dtype, shape, data FROM arrays WHERE record=?", record)
-        return {name: _array(dtype, shape, data) for name, dtype, shape, data in rows}
-
     # --- signals, samples --------------------------------------------------------------------
 
     def put_signal(self, signal: Signal) -> None:
-        body = _json(wire.pack(signal)[0])
+        body = to_json(wire.pack(signal)[0])
         with self.write() as db:
             db.execute(
                 "INSERT INTO signals(turn_id, body, created) VALUES(?,?,?)",
@@ -219,9 +160,9 @@ class Journal:
         with self.write() as db:
             db.execute(
                 "INSERT OR REPLACE INTO samples VALUES(?,?,'waiting','','',?,?)",
-                (sample.id, sample.turn_id, time.time(), _json(fields)),
+                (sample.id, sample.turn_id, time.time(), to_json(fields)),
             )
-            self._put_arrays(sample.id, arrays)
+            self.put_arrays(sample.id, arrays)
 
     def put_sample_state(
         self, ids: Iterable[str], state: str, *, reason: str = "", lease_id: str = ""
@@ -240,7 +181,7 @@ class Journal:
             state,
         )
         return [
-            (wire.unpack(Sample, json.loads(body), self._arrays(id)), created, lease)
+            (wire.unpack(Sample, json.loads(body), self.arrays(id)), created, lease)
             for id, created, lease, body in rows
         ]
 
@@ -251,7 +192,7 @@ class Journal:
         with self.write() as db:
             db.execute(
                 "INSERT OR REPLACE INTO leases VALUES(?,?,?,?,?)",
-                (id, state, version, _json(update or {}), time.time()),
+                (id, state, version, to_json(update or {}), time.time()),
             )
 
     def lease_state(self, id: str) -> str:
@@ -265,7 +206,7 @@ class Journal:
             db.execute(
                 "INSERT OR REPLACE INTO versions VALUES(?,?,?,?,?)",
                 (version.owner, version.adapter, version.number, str(version.status),
-                 _json(wire.pack(version)[0])),
+                 to_json(wire.pack(version)[0])),
             )
 
     def versions(self) -> list[Version]:
@@ -296,16 +237,6 @@ class Journal:
                 )
             db.execute("DELETE FROM texts WHERE digest NOT IN (SELECT digest FROM parts)")
         return len(turns)
-
-
-def _json(value: Any) -> str:
-    # ASCII: lone surrogates travel as escapes
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
-
-
-def _array(dtype: str, shape: str, data: bytes) -> np.ndarray:
-    stored = np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<"))
-    return stored.astype(dtype, copy=False).reshape(json.loads(shape))
 
 
 def _signal(fields: dict[str, Any]) -> Signal:

@@ -62,6 +62,7 @@ class Policy:
         self._waiting: deque[Call] = deque()
         self._by_wire: dict[str, Call] = {}
         self._sticky: OrderedDict[str, bytes] = OrderedDict()
+        self._silenced: deque[str] = deque(maxlen=1000)
 
     # --- asking ------------------------------------------------------------------------------
 
@@ -71,7 +72,7 @@ class Policy:
         Raises GenerationError: overloaded, unavailable, deadline, bad_request, engine. At the
         deadline a call that has tokens ends with what it has.
         """
-        self._check_room()
+        self.check_room()
         self._waiting.append(call)
         given = 0
         try:
@@ -89,12 +90,18 @@ class Policy:
         finally:
             await self._leave(call)
 
-    def _check_room(self) -> None:
+    def check_room(self) -> None:
+        """Raise GenerationError when a new call could not even wait."""
         if self.workers and not self._free() and len(self._waiting) >= self._max_waiting:
             self.counts["overloaded"] += 1
             raise GenerationError("overloaded", f"{len(self._waiting)} requests wait already")
         if not self.workers and len(self._waiting) >= self._max_waiting:
             raise GenerationError("unavailable", "no rollout worker is connected")
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a worker could take a call at once."""
+        return bool(self._free()) and not self._waiting
 
     async def _wait(self, call: Call) -> None:
         left = call.deadline - time.monotonic()
@@ -168,7 +175,7 @@ class Policy:
             case "worker.beat":
                 self._beat(worker, message)
             case "generate.chunk":
-                await self._chunk(message)
+                await self._chunk(peer, message)
             case "generate.done":
                 await self._done(message)
             case "generate.error":
@@ -197,10 +204,17 @@ class Policy:
         worker.versions = list(message.get("versions") or [])
         worker.tokens_per_s = float(message.get("tokens_per_s") or 0.0)
 
-    async def _chunk(self, message: Message) -> None:
+    async def _silence(self, peer: bytes, wire_id: str) -> None:
+        """Tell a worker, once, that nobody waits for these tokens (an earlier actor asked)."""
+        if wire_id not in self._silenced:
+            self._silenced.append(wire_id)
+            await self._send(peer, Message("cancel", wire_id))
+
+    async def _chunk(self, peer: bytes, message: Message) -> None:
         call = self._by_wire.get(message.id)
         if call is None or call.is_over:
             self.counts["late"] += 1
+            await self._silence(peer, message.id)
             return
         try:
             if not call.take(message):
@@ -232,6 +246,8 @@ class Policy:
                 busy = self.workers[call.worker]
                 busy.room = max(1, len(busy.calls) - 1)
             await self._again([call], "its worker is overloaded")
+        elif code == "engine" and call.attempt == 0:
+            await self._again([call], f"its worker failed ({text})")
         else:
             self._unassign(call)
             call.end(None, GenerationError(code, text))

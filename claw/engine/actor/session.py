@@ -11,10 +11,10 @@ messages and a client's internal context are left out of the chain, since client
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from claw.engine.actor import speech
+from claw.engine.actor.place import Conversation, Keys, Node, Place, keys_of
 from claw.records import Message, TurnKind
 
 RETRY_S = 2.0
@@ -22,77 +22,6 @@ RETRY_S = 2.0
 MAX_TRACES = 10_000
 MAX_NODES = 40_000
 """known turns in memory over all conversations"""
-
-
-@dataclass(slots=True, eq=False)
-class Node:
-    """One turn as the tree knows it."""
-
-    turn_id: str
-    trace_id: str
-    owner: str
-    session: str
-    kind: TurnKind
-    index: int
-    parent: "Node | None"
-    digest: bytes
-    """of the whole request: equal means a repetition"""
-    request: bytes
-    """chained digest of the request"""
-    system: bytes
-    own: bytes = b""
-    """digest of the reply alone"""
-    reply: bytes = b""
-    """chained digest of request and reply; empty while the turn is unanswered"""
-    raw: str = ""
-    """what was sampled, without the end-of-turn token"""
-    done_at: float = 0.0
-    failed: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Conversation:
-    """One trace in memory."""
-
-    trace_id: str
-    owner: str
-    session: str
-    nodes: list[Node] = field(default_factory=list)
-    seen: float = 0.0
-    is_episode: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Place:
-    """Where a request belongs."""
-
-    rule: str
-    """session, prefix, regenerated, retry, new, or episode"""
-    trace_id: str
-    """empty: a new trace"""
-    parent: Node | None = None
-    retry_of: Node | None = None
-    answered: Node | None = None
-    """the main turn that this request's new messages are the next state of"""
-    next_state: tuple[Message, ...] = ()
-    raw: dict[int, str] = field(default_factory=dict)
-    """positions of our own earlier replies in the request, and what was sampled for them"""
-    keys: "Keys | None" = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Keys:
-    """Digests of one request."""
-
-    digest: bytes
-    system: bytes
-    chain: list[tuple[int, bytes]]
-    """(position in the request, chained digest up to there), spoken messages only"""
-    root: bytes
-
-    @property
-    def request(self) -> bytes:
-        return self.chain[-1][1] if self.chain else self.root
 
 
 class Sessions:
@@ -122,7 +51,7 @@ class Sessions:
         `trace_id` names an episode: its requests are never retries or regenerations of another.
         """
         now = time.time() if now is None else now
-        keys = _keys(messages, owner, trace_id or session, extra)
+        keys = keys_of(messages, owner, trace_id or session, extra)
         place = self._place(messages, keys, owner, session, trace_id, now)
         self.counts[place.rule] += 1
         return place
@@ -231,6 +160,14 @@ class Sessions:
         self.touch(trace_id, now)
         return node
 
+    def place_of(
+        self, messages: Sequence[Message], owner: str, session: str, trace_id: str,
+        parent: Node | None,
+    ) -> Place:
+        """Return the place of a turn that is read back after a restart."""
+        return Place("resumed", trace_id, parent, keys=keys_of(messages, owner, trace_id or session,
+                                                             None))
+
     def answer(self, node: Node, reply: Message, raw: str, now: float | None = None) -> None:
         """Know the reply of a turn, so that later requests can continue it."""
         node.own = speech.key(reply)
@@ -286,17 +223,3 @@ def _drop(index: dict[bytes, list[Node]], key: bytes, node: Node) -> None:
         nodes.remove(node)
         if not nodes:
             del index[key]
-
-
-def _keys(messages: Sequence[Message], owner: str, scope: str, extra: Any) -> Keys:
-    root = chained = speech.digest([owner, scope])
-    chain, system = [], []
-    for position, message in enumerate(messages):
-        if message.get("role") in ("system", "developer"):
-            system.append(speech.text(message.get("content")))
-        elif not speech.is_internal(message):
-            chained = speech.digest([chained.hex(), speech.key(message).hex()])
-            chain.append((position, chained))
-    system_key = speech.digest(system)
-    whole = speech.digest([chained.hex(), system_key.hex(), list(messages), extra])
-    return Keys(whole, system_key, chain, root)

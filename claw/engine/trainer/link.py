@@ -179,5 +179,6 @@ class Link:
 
 def _unless_error(reply: wire.Message, asked: wire.Message) -> wire.Message:
     if reply.type == "error":
-        raise Refused(f"the actor refused {asked.type!r}", found=str(reply.get("error", reply.fields)))
+        found = str(reply.get("error", reply.fields))
+        raise Refused(f"the actor refused {asked.type!r}", found=found)
     return reply

@@ -122,9 +122,18 @@ def load(model_dir: str | Path, config: RunConfig) -> Policy:
     elif loss.kl_coef > 0 or (asks_teacher and loss.teacher == "base"):
         first = _read(model_dir, device, dtype).requires_grad_(False)
     if config.train.gradient_checkpointing:
-        lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        _checkpoint(lm)
     keeps_ema = asks_teacher and loss.teacher == "ema"
     return Policy(lm.eval(), peft, first, loss.ema_decay if keeps_ema else None)
+
+
+def _checkpoint(lm: Any) -> None:
+    """Keep no activations but those between layers; they are computed again on the way back."""
+    settings = {"use_reentrant": False}
+    if hasattr(lm, "activation_checkpointing_enable"):  # transformers renamed it within version 5
+        lm.activation_checkpointing_enable(activation_checkpointing_kwargs=settings)
+    else:
+        lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
 
 
 def _read(model_dir: str | Path, device: torch.device, dtype: torch.dtype) -> Any:

@@ -20,6 +20,7 @@ class Limits:
     """What the trainer can take, and whose samples it trains."""
 
     owner: str
+    adapter: str
     version: int
     """number of the weights that are about to be trained"""
     vocab_size: int
@@ -54,7 +55,7 @@ class Plan:
 
     items: tuple[Item, ...]
     dropped: dict[str, int]
-    """samples that are not trained, by reason"""
+    """samples that are not trained, by reason; and `hints`, candidates that do not fit"""
 
     def count(self, term: str, rule: str) -> int:
         """Samples (sample-mean) or tokens (token-mean) of the whole batch with `term`."""
@@ -81,6 +82,9 @@ def make(samples: Sequence[Sample], config: RunConfig, limits: Limits) -> Plan:
             dropped["nothing_to_train"] += 1
         else:
             items[sample.id] = item
+            asked = len(sample.hints) if _asks_teacher(config) else 0
+            if asked > len(item.hints):
+                dropped["hints"] += asked - len(item.hints)
     ordered = sorted(items.values(), key=lambda i: (i.sample.num_tokens, i.sample.id))
     return Plan(tuple(ordered), dict(dropped))
 
@@ -88,13 +92,15 @@ def make(samples: Sequence[Sample], config: RunConfig, limits: Limits) -> Plan:
 def _refusal(s: Sample, limits: Limits) -> str:
     """Return why a sample cannot be trained at all; empty when it can."""
     rows = (s.logps, s.mask, s.advantages, s.versions)
-    if s.owner != limits.owner:
+    if (s.owner, s.adapter) != (limits.owner, limits.adapter):
         return "other_owner"
-    if any(a.shape != s.reply_ids.shape for a in rows):
+    if any(a.shape != s.reply_ids.shape for a in rows) or s.mask.dtype != bool:
         return "malformed"
     if not (np.isfinite(s.temperature) and s.temperature >= 0):
         return "malformed"
-    if not np.isfinite(s.advantages[s.mask]).all() or np.isnan(s.logps[s.mask]).any():
+    if not np.isfinite(s.advantages[s.mask]).all():
+        return "malformed"
+    if s.temperature > 0 and np.isnan(s.logps[s.mask]).any():  # greedy ones are not asked
         return "malformed"
     if not all(_in_vocabulary(ids, limits) for ids in (s.prompt_ids, s.reply_ids)):
         return "malformed"
@@ -112,7 +118,7 @@ def _item(s: Sample, config: RunConfig, limits: Limits) -> Item:
         and not (s.truncated and config.loss.truncated == "mask")
     )
     hints: tuple[np.ndarray, ...] = ()
-    if method.opd and config.loss.w_opd > 0:
+    if _asks_teacher(config):
         hints = tuple(h for h in s.hints if _is_usable(h, s, limits))
     return Item(
         sample=s,
@@ -122,6 +128,10 @@ def _item(s: Sample, config: RunConfig, limits: Limits) -> Item:
         hints=tuple(sorted(hints, key=len)),
         age=limits.version - s.version,
     )
+
+
+def _asks_teacher(config: RunConfig) -> bool:
+    return METHODS[config.train.method].opd and config.loss.w_opd > 0
 
 
 def _is_usable(hint: np.ndarray, s: Sample, limits: Limits) -> bool:

@@ -23,7 +23,7 @@ from claw.engine.trainer.batch import MicroBatch
 from claw.engine.trainer.model import Policy
 from claw.engine.trainer.optim import Optimiser, is_finite
 from claw.engine.trainer.plan import Item, Limits, Plan
-from claw.records import Loss, Sample
+from claw.records import Loss, Sample, Version
 
 
 class Abandoned(Exception):
@@ -44,10 +44,11 @@ class Done:
 
 def run(
     policy: Policy, optim: Optimiser, samples: Sequence[Sample], config: RunConfig, *,
-    owner: str, version: int, seed: int = 0, stop: Callable[[], bool] = lambda: False,
+    version: Version, seed: int = 0, stop: Callable[[], bool] = lambda: False,
 ) -> Done:
     """Train one global batch; the weights change once, at the end, or not at all.
 
+    `version` is what the weights are now: its owner's samples are trained, ages count from it.
     For each micro-batch: the teacher over hinted prompts, the student's forward pass with
     gradients, scoring of that pass's detached hidden states, targets, `hybrid_loss`, backward. The
     weights do not change within the step, so the student's scores (l_old of the distillation, the
@@ -56,7 +57,10 @@ def run(
     in `Done.skipped`. Abandoned: `stop` became true between micro-batches.
     """
     started = time.perf_counter()
-    what = plan.make(samples, config, Limits(owner, version, policy.vocab_size, policy.context))
+    limits = Limits(
+        version.owner, version.adapter, version.number, policy.vocab_size, policy.context
+    )
+    what = plan.make(samples, config, limits)
     tally = _Tally(config)
     optim.zero_grad()
     skipped = "" if what.items else "nothing to train"
@@ -195,10 +199,11 @@ class _Tally:
     ) -> dict[str, float]:
         """Names as other trainers use them: train/, opd/, mismatch/, rollout/, async/, perf/."""
         s = self.sums
-        rl_tokens, opd_tokens = max(s["rl_tokens"], 1.0), max(s["opd_tokens"], 1.0)
+        rl_tokens, opd_tokens = max(s["rl_tokens"], 1.0), max(what.count("opd", "token-mean"), 1)
         found = {
             "train/loss": self.total, "train/rl_loss": s["rl_loss"],
-            "train/opd_loss": s["opd_loss"], "train/kl": s["kl_loss"],
+            "train/opd_loss": s["opd_loss"],
+            "train/kl": s["kl_loss"] / (self.config.loss.kl_coef or 1.0),
             "train/entropy": s["entropy"] / max(s["tokens"], 1.0),
             "train/approx_kl": s["approx_kl"] / rl_tokens,
             "train/clip_low": s["clip_low_count"] / rl_tokens,

@@ -95,8 +95,14 @@ def make(
 
 
 def _old(student: Student, items: list[Item], config: RunConfig) -> tuple[Tensor, Tensor | None]:
-    """The denominator of the ratio, and the truncated weight beside it (mode proximal)."""
+    """The denominator of the ratio, and the truncated weight beside it (mode proximal).
+
+    A greedy turn was not drawn from softmax(logits / 1), so it has no behaviour log-probs: where
+    its tokens have a ratio at all (method combined), that is against the scored ones.
+    """
     behaviour_T = _join([i.sample.logps for i in items], student.logp_T)
+    greedy = [np.full(len(i.rl), i.sample.temperature == 0) for i in items]
+    behaviour_T = torch.where(_join(greedy, behaviour_T) > 0, student.logp_T, behaviour_T)
     if config.is_.mode == "behaviour":
         return behaviour_T, None
     weight_T = loss.truncated_is_weight(student.logp_T, behaviour_T, config.is_.cap)

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,13 +138,16 @@ def _load_full(policy: Policy, folder: Path) -> None:
     policy.lm.load_state_dict(stored.state_dict())
 
 
-def prune(shelf: Shelf, known: list[Version], keep: int) -> list[Version]:
-    """Remove the oldest weights beyond `keep`; the first version and the newest always stay.
+def prune(
+    shelf: Shelf, known: Sequence[Version], keep: int, current: Version
+) -> tuple[Version, ...]:
+    """Remove all weights but the newest `keep`, the first version's and those of `current`.
 
     Returns the versions that are still on the disk, by number.
     """
     ordered = sorted(known, key=lambda v: v.number)
-    kept = [*ordered[:1], *ordered[1:][-keep:]] if len(ordered) > keep + 1 else ordered
+    stays = {current.number, *(v.number for v in (*ordered[:1], *ordered[-keep:]))}
+    kept = tuple(v for v in ordered if v.number in stays)
     names = {str(v.number) for v in kept}
     for folder in shelf.folder.iterdir() if shelf.folder.exists() else ():
         if folder.name not in names:

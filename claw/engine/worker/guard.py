@@ -40,8 +40,11 @@ def read_score(message: Message, limits: Limits, deadline_s: float) -> Score:
         raise _bad(f"ids has {len(ids)} tokens; scoring takes 2 to {limits.context}")
     temperature = _number(message.get("temperature", 1.0), "temperature", 0.0, 100.0)
     topk = _whole(message.get("topk", 0), "topk", 0, min(limits.vocab_size, MAX_TOPK))
-    return Score(message.id, ids, _text(message, "owner", DEFAULT_OWNER),
-                 _text(message, "adapter", DEFAULT_OWNER), temperature, topk, _deadline(message, deadline_s))
+    return Score(
+        message.id, ids, _text(message, "owner", DEFAULT_OWNER),
+        _text(message, "adapter", DEFAULT_OWNER), temperature, topk,
+        _deadline(message, deadline_s),
+    )
 
 
 def _bad(text: str) -> RequestError:

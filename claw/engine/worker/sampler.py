@@ -46,7 +46,6 @@ def draw(logits_BV: Tensor, samplings: Sequence[Sampling], uniforms: Sequence[fl
     u_B = torch.tensor(uniforms, dtype=torch.float64, device=logits_BV.device)
     ids_B = _choose(logits_BV, logps_BV, samplings, u_B)
     kept: list[np.ndarray | None] = [None] * len(samplings)
-    sampling_logps_B = torch.zeros_like(u_B, dtype=torch.float32)
     cut = [i for i, s in enumerate(samplings) if s.is_truncated]
     sampling_logps_B = logps_BV.gather(1, ids_B[:, None])[:, 0].clone()
     if cut:
@@ -75,7 +74,7 @@ def log_probs(logits_BV: Tensor, temperatures: Sequence[float]) -> Tensor:
 def score_rows(
     logits_TV: Tensor, next_ids: np.ndarray, temperature: float, k: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Log-prob of each row's next id, and its top-k: (float32 [T], int32 [T, K], float32 [T, K])."""
+    """Return (log-probs of the next ids float32 [T], top-k ids int32 [T, K], top-k log-probs)."""
     logits_TV = logits_TV.float()
     logps_TV = log_probs(logits_TV, [temperature] * len(logits_TV))
     ids_T = torch.as_tensor(next_ids, dtype=torch.int64, device=logits_TV.device)

@@ -280,7 +280,8 @@ class TransformersBackend:
     def load(self, version: Version, manifest: Manifest | None) -> Loaded:
         started = time.monotonic()
         key = (version.owner, version.adapter, version.number)
-        if version.kind == "lora" and (manifest is None or key in self.adapters.keys):
+        is_held = key in self.adapters.keys or key in self._loaded
+        if is_held or (version.kind == "lora" and manifest is None):
             self._make_current(key)
             return self._loaded.get(key, Loaded(*key, 0.0, 0.0, 0.0))
         if version.kind == "lora":

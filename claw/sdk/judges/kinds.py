@@ -7,7 +7,9 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from claw.sdk.judges import moves
 from claw.sdk.judges import patterns as say
+from claw.sdk.judges.words import EMPTY_WORDS, FOREIGN_WORDS, FUNCTION_WORDS, plain
 
 MAX_QUESTION_CHARS = 300
 """a reply this short that ends with a question is a question to the person"""
@@ -48,8 +50,8 @@ class Reply:
         words = frozenset(re.findall(r"[a-z]{3,}", text[:20_000].lower()))
         offers = text.rstrip(" \n*_)").endswith("?")
         return cls(
-            words=words - say.FUNCTION_WORDS,
-            has_code="`" in text or bool(re.search(r"^\s{0,8}(?:def|import|\$) ", text, re.M)),
+            words=words - FUNCTION_WORDS,
+            has_code="`" in text or bool(re.search(r"^[ \t]{0,8}(?:def|import|\$) ", text, re.M)),
             offers=offers,
             asks_back=offers and len(text) <= MAX_QUESTION_CHARS,
         )
@@ -57,18 +59,29 @@ class Reply:
 
 def kind_of(sentence: str, asks: bool, reply: Reply) -> Kind:
     """Return what a sentence does; `asks` says that it ended with a question mark."""
-    text = say.plain(sentence).rstrip("?! ")
+    text = plain(sentence).rstrip("?! ")
     text, num_idioms = say.LOOKS_NEGATIVE_IS_NOT.subn("", text)
     text = text.strip(" ,;")
-    head = _without_leads(text)
-    kind = _question(head, asks) or _request(text, head, reply) or _complaint(text, head, reply)
+    wish = moves.PLEASE_LAST.sub("", text)
+    head = _without_leads(wish)
+    if sentence.rstrip().endswith(":") and moves.PASSES_ON.match(head):
+        return Kind.REQUEST
+    if moves.NO_THANKS.match(text):
+        return Kind.NEUTRAL
+    kind = _question(head, asks) or _request(wish, head) or _complaint(wish, head, reply)
     if kind and not (kind is Kind.CHANGE and reply.asks_back):
         return kind
-    return _approval(text, asks, reply) or (Kind.PRAISE if num_idioms else Kind.UNCLEAR)
+    return _approval(text, asks) or (Kind.PRAISE if num_idioms else Kind.UNCLEAR)
 
 
 def speaks_to_policy(sentence: str) -> bool:
-    return bool(re.search(r"\byou(?:r|rs)?\b", say.plain(sentence)))
+    return bool(re.search(r"\byou(?:r|rs)?\b", plain(sentence)))
+
+
+def says_something(sentence: str) -> bool:
+    """Whether more is said than that something is wrong, so that one can act on it."""
+    words = re.findall(r"[^\W_]+|_{2,}", plain(sentence))
+    return any(word not in FUNCTION_WORDS and word not in EMPTY_WORDS for word in words)
 
 
 def is_english(text: str) -> bool:
@@ -76,8 +89,8 @@ def is_english(text: str) -> bool:
     letters = [char for char in text if char.isalpha()]
     if sum(ord(char) > 0x24F for char in letters) * 5 > len(letters):
         return False
-    words = set(re.findall(r"[^\W\d_]+", say.plain(text)))
-    return len(words & say.FOREIGN_WORDS) <= len(words & say.FUNCTION_WORDS)
+    words = set(re.findall(r"[^\W\d_]+", plain(text)))
+    return len(words & FOREIGN_WORDS) <= len(words & FUNCTION_WORDS)
 
 
 def stem(word: str) -> str:
@@ -87,9 +100,9 @@ def stem(word: str) -> str:
 
 
 def _without_leads(text: str) -> str:
-    head = text
+    head = re.sub(r"^\W+", "", text)
     for _ in range(8):
-        rest = say.LEADS.sub("", head, count=1) if say.LEADS.match(head) else head
+        rest = moves.LEADS.sub("", head, count=1) if moves.LEADS.match(head) else head
         if rest == head or not rest:
             break
         head = rest
@@ -97,33 +110,39 @@ def _without_leads(text: str) -> str:
 
 
 def _question(head: str, asks: bool) -> Kind | None:
-    if not say.WH.match(head) or (say.WH_CLAUSE.match(head) and not asks):
+    if not moves.WH.match(head) or (moves.WH_CLAUSE.match(head) and not asks):
         return None
     return Kind.FAULT if say.ABOUT_REPLY.search(head) else Kind.QUESTION
 
 
-def _request(text: str, head: str, reply: Reply) -> Kind | None:
+def _request(text: str, head: str) -> Kind | None:
     if say.ANOTHER_FORM.search(text):
         return Kind.CHANGE
-    onward = bool(say.ONWARD_LEAD.match(text))
+    onward = bool(moves.ONWARD_LEAD.match(text))
     if say.ON_REPLY.match(head):
-        return Kind.REQUEST if onward and say.CARRIES_ON.match(head) else Kind.CHANGE
-    if say.NEW.match(head) and not say.REASK.search(text) and not say.AFRESH.search(text):
-        return Kind.REQUEST
-    return None
+        return Kind.REQUEST if onward and moves.CARRIES_ON.match(head) else Kind.CHANGE
+    if not moves.NEW.match(head) or say.REASK.search(text):
+        return None
+    if say.AGAIN.search(text):
+        return Kind.REQUEST if moves.OPERATES.match(head) else Kind.REASK
+    return None if say.AFRESH.search(text) else Kind.REQUEST
 
 
 def _complaint(text: str, head: str, reply: Reply) -> Kind | None:
+    clauses = (text, head, *text.split(", ")[1:])
     for kind, pattern in _COMPLAINTS:
-        if pattern.search(text) or pattern.search(head):
+        if any(map(pattern.search, clauses)):
             return kind
-    if reply.has_code and say.GETS_ERROR.search(text):
+    if say.GETS_ERROR.search(text) and (reply.has_code or say.YOUR_CODE.search(text)):
         return Kind.FAULT
-    if kind := _directive(text, head, reply):
-        return kind
+    if directive := _directive(text, head, reply):
+        return directive
+    if any(_changes_reply(_without_leads(clause)) for clause in clauses[2:]):
+        return Kind.CHANGE
     if say.DISPLEASED.search(text) or say.NOT_GOOD.search(text):
-        return Kind.DISPLEASURE
-    if say.NO.match(text) and not reply.offers:
+        return Kind.FAULT if say.SAYS_WHAT.search(text) else Kind.DISPLEASURE
+    refuses = say.NO.match(text) or say.NO.match(head)
+    if refuses and not reply.offers and not moves.PRAISE.search(text):
         return Kind.CORRECTION
     return _objection(text)
 
@@ -138,35 +157,51 @@ _COMPLAINTS = (
 
 def _directive(text: str, head: str, reply: Reply) -> Kind | None:
     """Imperatives: some always change the reply, some only when their object is a part of it."""
-    onward = bool(say.ONWARD_LEAD.match(text))
+    onward = bool(moves.ONWARD_LEAD.match(text))
     points = bool(say.POINTS_AT_REPLY.search(head))
     if say.CHANGE_ALWAYS.match(head):
-        return Kind.REQUEST if onward and say.CARRIES_ON.match(head) else Kind.CHANGE
+        return Kind.REQUEST if onward and moves.CARRIES_ON.match(head) else Kind.CHANGE
     if not say.CHANGE_PART.match(head):
         return None
     objects = set(re.findall(r"[a-z]{3,}", head)[1:]) & reply.words
     return Kind.CHANGE if points or (objects and not onward) else Kind.REQUEST
 
 
+def _changes_reply(clause: str) -> bool:
+    verb = say.CHANGE_ALWAYS.match(clause) or say.CHANGE_PART.match(clause)
+    return bool(verb and say.POINTS_AT_REPLY.search(clause))
+
+
 def _objection(text: str) -> Kind | None:
     """Thanks with a `but`: what follows corrects, unless it asks or requests something new."""
     but = say.BUT.search(text)
-    if not but or not (say.PRAISE.search(text[: but.start()]) or _is_neutral(text[: but.start()])):
+    first = text[: but.start()].strip(" ,;-") if but else ""
+    if not but or not (
+        moves.PRAISE.search(first) or say.CONCEDES.match(first) or _is_neutral(first)
+    ):
         return None
     rest = _without_leads(but["rest"])
-    asks = say.WH.match(rest) or say.NEW.match(rest) or say.AUX.match(rest)
-    return None if asks or say.PRAISE.search(rest) or not rest else Kind.CORRECTION
+    asks = moves.WH.match(rest) or moves.NEW.match(rest) or moves.AUX.match(rest)
+    return None if asks or moves.PRAISE.search(rest) or not rest else Kind.CORRECTION
 
 
 def _is_neutral(text: str) -> bool:
-    return bool(say.NEUTRAL.match(text.strip(" ,;")))
+    return all(moves.NEUTRAL.match(part.strip(" .;!")) for part in text.strip(" ,;").split(","))
 
 
-def _approval(text: str, asks: bool, reply: Reply) -> Kind | None:
-    if say.PRAISE.search(text):
+def _approval(text: str, asks: bool) -> Kind | None:
+    head = _without_leads(text)
+    if moves.PRAISE.search(text):
         return Kind.PRAISE
-    if say.ONWARD.match(text):
+    if moves.ONWARD.match(text) or moves.ONWARD.match(head):
         return Kind.ONWARD
-    if asks and say.AUX.match(_without_leads(text)):
+    if moves.INVERTED.match(head):
+        return Kind.QUESTION
+    if asks and (
+        moves.AUX.match(text)
+        or moves.WH.match(text)
+        or moves.AUX.match(head)
+        or moves.ASKS_WITHIN.search(head)
+    ):
         return Kind.QUESTION
     return Kind.NEUTRAL if _is_neutral(text) else None

@@ -124,20 +124,26 @@ _BAD_STATUS = re.compile(
 _EXIT_LINE = re.compile(
     r"[\W_]{0,4}(?:(?:the )?(?:process|command|program|script|shell|tool) )?(?:finished |failed )?"
     r"(?:with )?(?:(?:exit(?:ed)?|return(?:ed)?)[ _-]?)(?:with |a |non-zero |nonzero )*"
-    r"(?:(?:exit |return )?(?:code|status|value) ?(?:code )?)?[\W_]{0,4}?(?P<code>-?\d{1,9})[\W_]{0,4}"
+    r"(?:(?:exit |return )?(?:code|status"
+    r"|value) ?(?:code )?)?[\W_]{0,4}?(?P<code>-?\d{1,9})[\W_]{0,4}"
     r"(?:/?\w{0,12}>)?$",
     re.IGNORECASE | re.ASCII,
 )
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\)|^Uncaught |^\s*at \w", re.MULTILINE)
-_EXCEPTION = re.compile(r"(?:Uncaught )?[A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt|Exit)\b(?::|$)")
+_EXCEPTION = re.compile(
+    r"(?:Uncaught )?[A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt"
+    r"|Exit)\b(?::|$)"
+)
 _ERROR_LINE = re.compile(
     r"^\W{0,4}(?:fatal|(?:\w{1,20} )?error|exception|panic|failed|failure|unhandled \w+"
     r"|[A-Z]\w{0,60}(?:Error|Exception))(?: \d+)?\W{0,2}:(?! ?(?:0|none|null|no|false)\b)"
-    r"|^error\[\w+\]|^[\w./\\-]{1,200}:\d+(?::\d+)?: (?:fatal )?error\b"
+    r"|^[\w.-]{1,40}: (?:fatal|error):|^error\[\w+\]"
+    r"|^[\w./\\-]{1,200}:\d+(?::\d+)?: (?:fatal )?error\b"
     r"|^(?:ba|z|da)?sh: .{1,200}(?:not found|denied|no such|syntax error|unexpected)"
     r"|: (?:command not found|no such file or directory|permission denied|not a directory"
     r"|is a directory|operation not permitted|cannot \w+)\W{0,2}$"
-    r"|^(?:segmentation fault|killed$|aborted\b|bus error)|\bcore dumped\b|^npm err!|^make(?:\[\d+\])?: \*\*\*"
+    r"|^(?:segmentation fault|killed$|aborted\b|bus error)|\bcore dumped\b|^npm err!"
+    r"|^make(?:\[\d+\])?: \*\*\*"
     r"|^HTTP/[\d.]+ [45]\d\d\b|^(?:HTTP |status(?: code)?:? |error )?[45]\d\d(?: |: | - )"
     r"(?:bad|unauthori|forbid|not found|method|request|conflict|gone|too many|internal|bad gateway"
     r"|service|gateway|unprocess|payment|client error|server error)"
@@ -146,7 +152,9 @@ _ERROR_LINE = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _ERROR_PROSE = re.compile(
-    r"(?:the )?(?:tool|command|request|operation|call|connection|process|execution|query)?\W?"
+    r"error (?:executing|running|calling|while|during|opening|reading|loading|parsing|fetching"
+    r"|connecting|processing)\b|(?:the )?(?:tool |command |request |http )?(?:tool|command|request"
+    r"|operation|call|connection|process|execution|query)?\W?"
     r"(?:has |was )?(?:failed to|failed\b|unable to|could not|couldn't|cannot|can't|access denied"
     r"|permission denied|invalid (?:arg|param|json|input|tool|command|option|request|syntax)"
     r"|unknown (?:tool|command|function|option|argument|host)|unrecognized|no such (?:file|tool|dir"

@@ -17,7 +17,8 @@ Limits:
 - Whether a request builds on a good reply or repairs a bad one is a guess from its words:
   "translate it" is a change, "now translate it" moves on.
 - Quotations, code, logs and pasted text are not read; pasted prose without a mark is. Of a long
-  message the first and last 4000 characters are read.
+  message the person's first and last words are read (the bounds stand in `hints`).
+- What a third person would think of the reply ("My aunt finds that odd.") mostly abstains.
 - A tool result that is useless or wrong without an error is +1. A non-zero exit status is an
   error even where it was wanted (a failing test, a search without a match), and so is a file that
   was read and looks like an error report.
@@ -29,11 +30,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from claw.records import Message
-from claw.sdk.judges.hints import MAX_HINT_SENTENCES, Sentence, hint, sentences, text_of
 from claw.sdk.judges import kinds
+from claw.sdk.judges.hints import MAX_HINT_SENTENCES, Sentence, hint, sentences, text_of
 from claw.sdk.judges.kinds import DIRECTIVE, NEGATIVE, POSITIVE, Kind
-from claw.sdk.judges.patterns import FUNCTION_WORDS
 from claw.sdk.judges.results import error_in
+from claw.sdk.judges.words import FUNCTION_WORDS
 from claw.sdk.judging import Case, Verdict
 
 SAME_REQUEST = 0.65
@@ -73,7 +74,8 @@ def _person(case: Case, text: str) -> Verdict:
     read = _read(said, kinds.Reply.of(text_of(case.reply)))
     if found := [one for one in read if one.kind in NEGATIVE]:
         return _vote(-1, f"{found[0].kind}: {found[0].sentence.text[:80]!r}", _hint(read))
-    if repeated := _repeats(case.request, text):
+    praised = any(one.kind is Kind.PRAISE for one in read)
+    if not praised and (repeated := _repeats(case.request, text)):
         return _vote(-1, "the same request again", hint(_fresh(said, repeated)))
     if found := [one for one in read if one.kind in POSITIVE]:
         return _vote(1, f"{found[0].kind}: {found[0].sentence.text[:80]!r}")
@@ -106,8 +108,8 @@ def _hint(read: Sequence[_Read]) -> tuple[str, ...]:
     first = [i for i, one in enumerate(read) if one.kind in DIRECTIVE]
     start = next(i for i, one in enumerate(read) if one.kind in NEGATIVE)
     rest = [i for i, one in enumerate(read) if i > start and one.kind is Kind.UNCLEAR]
-    chosen = sorted((first + rest)[:MAX_HINT_SENTENCES])
-    return hint(read[i].sentence for i in chosen)
+    useful = [i for i in first + rest if kinds.says_something(read[i].sentence.own)]
+    return hint(read[i].sentence for i in sorted(useful[:MAX_HINT_SENTENCES]))
 
 
 def _repeats(request: Sequence[Message], text: str) -> str:

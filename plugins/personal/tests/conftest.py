@@ -62,6 +62,7 @@ def endpoint() -> Callable[..., Endpoint]:
 def _served(app: Any) -> Iterator[str]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
+        listener.listen(128)  # callers may connect before the loop runs
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()

@@ -3,12 +3,22 @@
 import re
 
 import pytest
-from claw_env_personal.people import PEOPLE, TASTES, correct, facts, on_topic, person, questions
+from claw_env_personal.people import (
+    PEOPLE,
+    TASTES,
+    Question,
+    correct,
+    facts,
+    on_topic,
+    person,
+    questions,
+)
 from claw_env_personal.people.people import CLASHES, OFF_TOPIC, WISHES, Person
 from claw_env_personal.people.tastes import num_sentences, words
 from claw_env_personal.people.topic import degenerate, word_has_stem
 
-TOMATO = next(q for q in questions("talk") if q.text == "How do I grow tomatoes?")
+STEMS = ("soil", "seed", "water", "sun", "plant")
+TOMATO = Question("x1", "talk", "How do I grow tomatoes?", STEMS)
 GOOD = "Plant the seeds in rich soil and keep them in the sun. Water them every other day."
 
 
@@ -81,7 +91,9 @@ def test_short_stems_match_whole_words_only():
 
 def test_talk_and_held_questions_are_disjoint_in_text_and_subject():
     small = set(words("a an the i my how do can what should make choose keep learn get"))
-    small |= set(words("of to in for is good on at with start clean teach or"))
+    small |= set(
+        words("why we people need have made of to in for is good on at with start clean teach or")
+    )
     talk = {w for q in questions("talk") for w in words(q.text)} - small
     shared = [q.text for q in questions("held") if len(set(words(q.text)) & talk) > 2]
     assert not shared
@@ -111,9 +123,8 @@ def test_a_displeased_person_corrects_in_words_then_gives_up(name):
 
 def test_a_pleased_person_thanks_and_an_unanswered_one_says_so():
     one = person("plain")
-    question = next(q for q in map(one.ask, range(84)) if q == TOMATO)
-    assert "than" in one.react(question, GOOD).lower()
-    assert one.react(question, "You can't grow tomatoes.") in OFF_TOPIC
+    assert "than" in one.react(TOMATO, GOOD).lower()
+    assert one.react(TOMATO, "You can't grow tomatoes.") in OFF_TOPIC
 
 
 def test_every_taste_has_eight_wordings_that_name_what_is_wanted():

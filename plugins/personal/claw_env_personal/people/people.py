@@ -18,16 +18,16 @@ CLASHES = (
 # What a person says when a reply misses the taste. Every sentence names what is wanted.
 WISHES: dict[str, tuple[str, ...]] = {
     "plain": (
-        "Be brief. Write two sentences and then stop.",
-        "That is too long. Be brief, write two sentences and stop.",
-        "Shorter, please. Write two plain sentences and then stop.",
         "Please be brief and write only one or two sentences, no list.",
-        "I do not want a list. Be brief: write two sentences and stop.",
-        "Too much text for me. Write two short sentences and then stop.",
-        "Keep it brief. Write two sentences without a list, then stop.",
-        "Just two plain sentences, please, and then stop.",
-        "Be short and plain. Write at most two sentences.",
-        "Tell me again, but write two sentences and then stop.",
+        "Please be brief and tell me in only one or two sentences, no list.",
+        "Too long for me. Please be brief and write only one or two sentences.",
+        "Please keep it brief and write just one or two sentences, no list.",
+        "I like it short. Please write only one or two sentences, no list.",
+        "Be brief, please, and write only one or two sentences without a list.",
+        "That was too much. Please write only one or two sentences, no list.",
+        "Please be brief: only one or two sentences will do, no list.",
+        "Could you be brief and write only one or two sentences, please? No list.",
+        "Tell me in only one or two sentences, please, and no list.",
     ),
     "structured": (
         "Write it as a numbered list of steps.",
@@ -81,12 +81,12 @@ WISHES: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# Said when the taste is met but the question is not answered; a wish may follow.
+# Said when the taste is met but the question is not answered.
 OFF_TOPIC = (
-    "That does not answer my question. Give me one useful tip about it.",
-    "You did not answer me. Tell me what I should actually do.",
-    "I asked something else. Please answer the question itself.",
-    "That does not help. Tell me one thing that I can really do.",
+    "That does not answer my question. Please answer it in full sentences.",
+    "You did not answer me. Say the most important thing in a full sentence.",
+    "I asked something else. Answer the question itself in full sentences.",
+    "That does not help. Tell me in full sentences what I asked about.",
 )
 
 THANKS = (

@@ -1,0 +1,190 @@
+"""Judged turns become samples that wait for a step, or are skipped with a reason.
+
+Owns: when a turn is credited (at once, or with its group) and what becomes of its sample.
+Does not own: the formulas (`credit.py`), the judges (`signals.py`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+
+from claw.config import RunConfig
+from claw.engine.actor import credit, groups
+from claw.engine.actor.buffer import Buffer
+from claw.engine.actor.chat import Chat
+from claw.engine.actor.ledger import Ledger
+from claw.engine.actor.signals import PERSON, merged
+from claw.engine.actor.template import TemplateRefusal
+from claw.errors import UsageError
+from claw.records import Sample, Signal, Turn, TurnKind, TurnState
+
+log = logging.getLogger(__name__)
+
+_NO_HINTS = {"grpo"}
+_NO_VOTES = {"opd", "opd-sampled"}
+LONG = 20_000
+"""characters of a request above which hinted prompts are tokenised in a thread"""
+
+
+class Crediting:
+    """From signals to waiting samples."""
+
+    def __init__(self, config: RunConfig, ledger: Ledger, chat: Chat, buffer: Buffer) -> None:
+        self._config, self._ledger, self._chat, self._buffer = config, ledger, chat, buffer
+        self.groups = groups.Groups()
+        if config.credit.kind not in credit.TABLE:
+            raise UsageError("no such credit", found=f"credit.kind = {config.credit.kind!r}",
+                             allowed=", ".join(credit.TABLE))
+        method = config.train.method
+        self._uses_hints = method not in _NO_HINTS and config.loss.w_opd > 0
+        self._uses_votes = method not in _NO_VOTES and config.loss.w_rl > 0
+
+    @property
+    def waits_for_groups(self) -> bool:
+        return self._config.credit.kind in credit.NEEDS_GROUP
+
+    async def judged(self, turn: Turn, signal: Signal) -> None:
+        """Take a signal: credit the turn now, or when its group is complete."""
+        now = self._ledger.get(turn.id)
+        if now is None or now.state is not TurnState.JUDGING:
+            return  # a person's word, or an end, came before the judge's
+        episode = self.groups.episodes.get(turn.trace_id)
+        if episode is not None and self.waits_for_groups:
+            episode.signals[turn.id] = signal
+            self._ledger.move(turn.id, TurnState.JUDGING, "judged; waits for its group")
+            await self.credit_groups()
+            return
+        await self._credit_alone(now, signal)
+
+    async def _credit_alone(self, turn: Turn, signal: Signal) -> None:
+        said = merged([s for s in self._ledger.journal.signals(turn.id)] or [signal]) or signal
+        c = self._config.credit
+        # a credit that compares traces treats a turn of a conversation as a group of one
+        alone = credit.Judged(None, (_process(said),))
+        [[advantage]] = credit.TABLE[c.kind]([alone], alpha=c.alpha, baseline=c.baseline)
+        await self.queue(turn, said, advantage, said.reason or "the judge abstained")
+
+    async def credit_groups(self) -> None:
+        """Credit every group that is complete."""
+        for group in self.groups.take_complete(self._is_settled):
+            if self.waits_for_groups:
+                await self._credit_group(group)
+
+    def _is_settled(self, turn_id: str) -> bool:
+        turn = self._ledger.live.get(turn_id)
+        return turn is None or turn.state is TurnState.QUEUED
+
+    async def _credit_group(self, group: groups.Group) -> None:
+        c, good = self._config.credit, []
+        for episode in group.episodes:
+            if groups.has_failed(episode.trace):
+                for id in episode.signals:
+                    self._ledger.skip(id, f"episode_{episode.trace.end}")
+            else:
+                good.append(episode)
+        turns = [[t for t in e.turns if t in e.signals] for e in good]
+        judged = [
+            credit.Judged(e.trace.outcome, tuple(_process(e.signals[t]) for t in ids))
+            for e, ids in zip(good, turns, strict=True)
+        ]
+        made = credit.TABLE[c.kind](judged, alpha=c.alpha, baseline=c.baseline)
+        for episode, ids, advantages in zip(good, turns, made, strict=True):
+            for id, advantage in zip(ids, advantages, strict=True):
+                turn = self._ledger.get(id)
+                if turn is not None and turn.state is TurnState.JUDGING:
+                    await self.queue(turn, episode.signals[id], advantage, "constant_group",
+                                     outcome=episode.trace.outcome, in_group=len(good) > 1)
+
+    async def queue(
+        self, turn: Turn, signal: Signal, advantage: float | None, why_none: str, *,
+        outcome: float | None = None, in_group: bool = False,
+    ) -> None:
+        """Make the turn's sample and let it wait, or skip the turn with the reason."""
+        is_neutral = signal.vote == 0 or advantage == 0
+        advantage = advantage if self._uses_votes and advantage else None  # 0 teaches nothing
+        hints = await self._hints(turn, signal.hints) if self._uses_hints else []
+        sample = credit.sample(turn, advantage, hints, outcome)
+        refusal = self._buffer.refusal(sample, in_group=in_group)
+        if refusal == "no_signal":
+            refusal = "neutral" if is_neutral else _named(signal, why_none)
+        if refusal:
+            self._ledger.skip(turn.id, refusal)
+            return
+        self._put(turn, sample)
+
+    def _put(self, turn: Turn, sample: Sample) -> None:
+        with self._ledger.journal.write():
+            self._ledger.journal.put_sample(sample)
+            self._ledger.move(turn.id, TurnState.QUEUED, "waits for a step")
+        self._buffer.add(sample)
+
+    async def _hints(self, turn: Turn, hints: Sequence[str]) -> list[np.ndarray]:
+        made = []
+        is_long = sum(len(str(m.get("content"))) for m in turn.messages) > LONG
+        for hint in hints[: self._config.judge.max_hints]:
+            try:
+                args = (turn.messages, turn.tools, hint)
+                ids = (await asyncio.to_thread(self._chat.hinted, *args) if is_long
+                       else self._chat.hinted(*args))
+            except TemplateRefusal as refusal:
+                log.warning("no hinted prompt for %s: %s", turn.id, refusal)
+                continue
+            if len(ids) + len(turn.completion.ids if turn.completion else ()) <= self._room:
+                made.append(ids)
+        return made
+
+    @property
+    def _room(self) -> int:
+        own = self._chat.context or self._config.worker.context
+        return min(own, self._config.worker.context)
+
+    # --- a person's own word -----------------------------------------------------------------
+
+    async def feedback(self, turn: Turn, value: int, text: str) -> str:
+        """Take explicit feedback; it outranks every judge. Return what came of it."""
+        hints = (text.strip(),) if len(text.strip()) > 10 else ()
+        signal = Signal(turn.id, PERSON, value, (value,), hints=hints, reason="explicit feedback")
+        self._ledger.journal.put_signal(signal)
+        if turn.kind is TurnKind.SIDE:
+            return "kept; side turns are not trained"
+        if turn.state in (TurnState.TRAINED, TurnState.FORGOTTEN):
+            return f"kept; too late to train: the turn is {turn.status}"
+        if turn.completion is None or _is_unfit(turn):
+            return f"kept; the turn cannot be trained: {turn.status}"
+        if turn.state is TurnState.QUEUED and not self._take_back(turn):
+            return "kept; too late to train: a step has the turn already"
+        episode = self.groups.episodes.get(turn.trace_id)
+        self._ledger.move(turn.id, TurnState.JUDGING, "a person's feedback")
+        if episode is not None and self.waits_for_groups:
+            episode.signals[turn.id] = signal
+            await self.credit_groups()
+        else:
+            again = self._ledger.get(turn.id)
+            assert again is not None, "the turn was just moved"
+            await self._credit_alone(again, signal)
+        after = self._ledger.get(turn.id)
+        return after.status if after else "kept"
+
+    def _take_back(self, turn: Turn) -> bool:
+        ids = [w.sample.id for w in self._buffer.waiting.values() if w.sample.turn_id == turn.id]
+        for id in ids:
+            self._buffer.remove(id)
+        self._ledger.journal.put_sample_state(ids, "dropped", reason="judged anew")
+        return bool(ids)
+
+
+def _process(signal: Signal) -> float | None:
+    return signal.number if signal.vote is None else float(signal.vote)
+
+
+def _named(signal: Signal, why: str) -> str:
+    return why if why == "constant_group" else f"abstained: {signal.reason or why}"
+
+
+def _is_unfit(turn: Turn) -> bool:
+    """Skipped for what the turn itself is, which no judgement changes."""
+    reason = turn.reason.partition(":")[0]
+    unfit = ("bad_logprobs", "cancelled", "interrupted", "failed", "deadline", "empty_reply")
+    return turn.state is TurnState.OPEN or (turn.state is TurnState.SKIPPED and reason in unfit)

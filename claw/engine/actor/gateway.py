@@ -1,0 +1,205 @@
+"""The runner's side: asks for turns, feedback, ends, status (docs/wire.md).
+
+Owns: what a runner may ask, and the task that makes each answer.
+Does not own: prompts (`conversations.py`), tokens (`generation.py`), episodes (`episodes.py`).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from claw.config import RunConfig
+from claw.engine import wire
+from claw.engine.actor import request
+from claw.engine.actor.answer import Answer, error_fields
+from claw.engine.actor.call import GenerationError
+from claw.engine.actor.conversations import Conversations, Opened
+from claw.engine.actor.generation import Generation, engine_error
+from claw.engine.actor.policy import Policy, new_call
+from claw.engine.actor.published import Published
+from claw.engine.wire import Message
+from claw.errors import WireError
+from claw.records import End
+from claw.sdk.app import Ask, EngineError
+
+log = logging.getLogger(__name__)
+
+MAX_ASKS = 4096
+"""asks in hand at once, over all runners"""
+KEEP_S = 10.0
+"""an answer stays so long after its end, for a client that asks again"""
+
+Send = Callable[[bytes, Message], Awaitable[None]]
+
+
+class Gateway:
+    """Answers `turn.ask`."""
+
+    def __init__(
+        self, config: RunConfig, send: Send, talk: Conversations, generation: Generation,
+        policy: Policy, published: Published,
+    ) -> None:
+        self._config, self._send, self._talk = config, send, talk
+        self._generation, self._policy, self._published = generation, policy, published
+        self._answers: dict[str, Answer] = {}
+        self._asks: dict[tuple[bytes, str], asyncio.Task[None]] = {}
+        self._heard_before: dict[tuple[bytes, str], Answer] = {}
+        """answers by who asked: a lost answer is asked for again under the same id"""
+        self._opening = asyncio.Lock()
+        self.on_episode_turn: Callable[[str, str], None] = lambda trace_id, turn_id: None
+
+    @property
+    def context(self) -> int:
+        """Longest prompt + reply: the run's setting, the model's, the smallest worker's."""
+        limits = [self._config.worker.context, self._talk.model_context]
+        limits += [w.context for w in self._policy.workers.values()]
+        return min(n for n in limits if n > 0)
+
+    # --- asks --------------------------------------------------------------------------------
+
+    def ask(self, peer: bytes, message: Message) -> None:
+        """Begin to answer one ask; the same ask sent again is not begun twice."""
+        key = (peer, message.id)
+        if key in self._asks:
+            return  # its answer is on the way
+        task = asyncio.create_task(self._answer(peer, message))
+        self._asks[key] = task
+        task.add_done_callback(lambda _: self._asks.pop(key, None))
+
+    def cancel(self, peer: bytes, id: str) -> None:
+        if task := self._asks.get((peer, id)):
+            task.cancel()
+
+    def cancel_peer(self, peer: bytes) -> None:
+        """A runner is gone: nobody hears its answers."""
+        for (of, _), task in list(self._asks.items()):
+            if of == peer:
+                task.cancel()
+
+    async def _answer(self, peer: bytes, message: Message) -> None:
+        try:
+            answer = self._heard_before.get((peer, message.id))
+            if answer is None:
+                answer = await self._begin_whole(message)
+                self._heard_before[peer, message.id] = answer
+            async for type, fields in answer.hear():
+                await self._send(peer, Message(type, message.id, fields))
+        except EngineError as error:
+            await self._send(peer, Message("turn.error", message.id, error_fields(error)))
+        except WireError as error:
+            refused = request.bad(f"not an ask: {error}", "ask")
+            await self._send(peer, Message("turn.error", message.id, error_fields(refused)))
+        except Exception as error:  # one ask's trouble must not end the others
+            log.exception("an ask failed")
+            broken = EngineError(500, f"claw failed: {type(error).__name__}", type="server_error")
+            await self._send(peer, Message("turn.error", message.id, error_fields(broken)))
+
+    async def _begin_whole(self, message: Message) -> Answer:
+        """A turn is opened whole or not at all, also when its asker leaves meanwhile."""
+        begin = asyncio.ensure_future(self._begin(message))
+        try:
+            return await asyncio.shield(begin)
+        except asyncio.CancelledError:
+            begin.add_done_callback(_end_unheard)
+            raise
+
+    async def _begin(self, message: Message) -> Answer:
+        """Return the answer to an ask: a new one, or the one that a retry asks for again."""
+        ask: Ask = wire.read_record(message, Ask)
+        request.check_messages(ask)
+        if len(self._asks) > MAX_ASKS:
+            raise engine_error(GenerationError("overloaded", f"{MAX_ASKS} asks are in hand"))
+        async with self._opening:  # an equal request must find this one's turn
+            return await self._open(ask, str(message.get("trace_id") or ""))
+
+    async def _open(self, ask: Ask, trace_id: str) -> Answer:
+        place, kind, rule, sampling = self._talk.find(ask, trace_id)
+        if place.retry_of is not None and place.retry_of.turn_id in self._answers:
+            return self._answers[place.retry_of.turn_id]
+        try:
+            self._policy.check_room()
+        except GenerationError as error:
+            raise engine_error(error) from error
+        opened = await self._talk.open(ask, place, kind, rule, sampling, self.context)
+        if trace_id:
+            self.on_episode_turn(trace_id, opened.turn.id)
+        answer = Answer(opened.turn.id)
+        self._answers[opened.turn.id] = answer
+        deadline_s = ask.deadline_s if ask.deadline_s > 0 else self._config.worker.deadline_s
+        answer.task = asyncio.create_task(self._make(opened, answer, deadline_s))
+        return answer
+
+    async def _make(self, opened: Opened, answer: Answer, deadline_s: float) -> None:
+        """Make one answer from start to done; what goes wrong is in the answer and the journal."""
+        turn = opened.turn
+        call = new_call(turn.id, turn.prompt_ids, turn.sampling, session=turn.trace_id,
+                        owner=turn.owner, adapter=turn.adapter, deadline_s=deadline_s)
+        answer.add("turn.start", turn_id=turn.id, trace_id=turn.trace_id,
+                   version=self._published.newest(turn.owner, turn.adapter),
+                   prompt_tokens=len(turn.prompt_ids))
+        made = None
+        try:
+            made = await self._generation.run(turn, call, answer, opened.prompt.starts_thinking)
+            if made is None:
+                self._talk.sessions.fail(opened.node)
+                return
+        except asyncio.CancelledError:
+            self._talk.sessions.fail(opened.node)
+            await self._generation.abandon(turn, call, "cancelled")
+            answer.fail(EngineError(499, "the asker went away", type="server_error"))
+            return
+        except Exception as error:  # our bug: the turn ends, the actor goes on
+            log.exception("turn %s failed", turn.id)
+            self._talk.sessions.fail(opened.node)
+            await self._generation.abandon(turn, call, f"failed: {type(error).__name__}")
+            answer.fail(EngineError(500, "claw failed at this turn", type="server_error"))
+            return
+        done, raw, finish = made
+        self._talk.answered(opened, done, raw)
+        c = done.completion
+        assert c is not None, "a finished turn has its tokens"
+        usage = {"prompt_tokens": len(turn.prompt_ids), "completion_tokens": len(c.ids),
+                 "total_tokens": len(turn.prompt_ids) + len(c.ids)}
+        answer.add("turn.done", turn_id=turn.id, trace_id=turn.trace_id, message=done.reply,
+                   finish_reason=str(finish), usage=usage,
+                   version=int(c.versions[-1]) if len(c.versions) else 0)
+
+    # --- ends --------------------------------------------------------------------------------
+
+    def end_session(self, session: str, owner: str) -> dict[str, Any]:
+        """End a conversation by the client's name for it, or by its trace id."""
+        trace_id = self._talk.sessions.trace_of(owner, session) or session
+        trace = self._talk.end(trace_id, End.CLOSED)
+        return {"ended": trace.id if trace else ""}
+
+    def tend(self) -> None:
+        """Let go of answers that everybody has."""
+        now = time.time()
+        for id, answer in list(self._answers.items()):
+            if answer.over_at and not answer.askers and now - answer.over_at > KEEP_S:
+                del self._answers[id]
+        kept = set(self._answers.values())
+        self._heard_before = {k: a for k, a in self._heard_before.items() if a in kept}
+
+    async def stop(self) -> None:
+        """End every answer; their turns become `interrupted`."""
+        for answer in self._answers.values():
+            if answer.task is not None and not answer.over_at:
+                answer.fail(EngineError(503, "the run is stopping", type="server_error",
+                                        retry_after_s=5.0))
+        await asyncio.sleep(0)
+        tasks = [a.task for a in self._answers.values() if a.task] + list(self._asks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _end_unheard(begin: "asyncio.Future[Answer]") -> None:
+    """The asker left while its turn was being opened."""
+    if begin.cancelled() or begin.exception() is not None:
+        return
+    answer = begin.result()
+    if not answer.askers and answer.task is not None:
+        answer.task.cancel()

@@ -1,0 +1,173 @@
+"""The parts of an actor, put together, and rebuilt from the journal after a crash.
+
+Owns: who knows whom, what is loaded at the start, what the status says.
+Does not own: sockets and the loop (`actor.py`).
+"""
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from claw.config import RunConfig
+from claw.engine.actor import judges
+from claw.engine.actor.buffer import Buffer
+from claw.engine.actor.call import GenerationError
+from claw.engine.actor.chat import Chat
+from claw.engine.actor.conversations import ADAPTER, Conversations
+from claw.engine.actor.crediting import Crediting
+from claw.engine.actor.episodes import Episodes
+from claw.engine.actor.gateway import Gateway, Send
+from claw.engine.actor.generation import Generation
+from claw.engine.actor.journal import Journal
+from claw.engine.actor.ledger import Ledger
+from claw.engine.actor.policy import Policy, new_call
+from claw.engine.actor.published import Published
+from claw.engine.actor.session import Sessions
+from claw.engine.actor.signals import Judging
+from claw.errors import ClawError
+from claw.records import Message, Sampling, TurnState, new_id
+
+log = logging.getLogger(__name__)
+
+MIN_ROOM = 16
+"""tokens that a judge's answer needs at least"""
+
+
+class Parts:
+    """Everything of an actor but its sockets."""
+
+    def __init__(
+        self, config: RunConfig, model_dir: Path, run_dir: Path, to_worker: Send, *, resume: bool
+    ) -> None:
+        self.config = config
+        self.journal = Journal(run_dir)
+        if not resume and self.journal.states():
+            raise ClawError("the run folder holds turns already", found=str(self.journal.path),
+                            do="continue it with --resume, or start a new run")
+        self.chat = Chat(model_dir)
+        self.ledger = Ledger(self.journal)
+        self.buffer = Buffer(config.async_.max_staleness)
+        self.published = Published(self.journal)
+        w = config.worker
+        self.policy = Policy(
+            to_worker, self.chat.stop_ids, dead_after_s=config.wire.dead_after_s,
+            max_waiting=w.queue * w.count,
+        )
+        self.crediting = Crediting(config, self.ledger, self.chat, self.buffer)
+        judge = judges.build(config.judge, self.ask)
+        self.judging = Judging(self.ledger, judge, config.judge, self.crediting.judged)
+        self.talk = Conversations(config, self.journal, self.ledger, self.chat, self.judging)
+        self.episodes = Episodes(config, self.ledger, self.talk, self.judging, self.crediting)
+        self.generation = Generation(self.chat, self.policy, self.ledger)
+        self.resume = resume
+
+    def gateway(self, send: Send) -> Gateway:
+        """Return the gateway that answers runners through `send`."""
+        made = Gateway(self.config, send, self.talk, self.generation, self.policy, self.published)
+        made.on_episode_turn = self.episodes.note_turn
+        self.open_gateway = made
+        return made
+
+    @property
+    def sessions(self) -> Sessions:
+        return self.talk.sessions
+
+    # --- life --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Load what an earlier process left, and begin to judge."""
+        if self.resume:
+            self._load()
+        self.judging.start()
+
+    def _load(self) -> None:
+        """Open turns were interrupted; waiting ones wait; the rest goes on where it was."""
+        began = time.monotonic()
+        self.ledger.load()
+        self.talk.load()
+        self.episodes.load()
+        for sample, created, _ in self.journal.samples("waiting"):
+            self.buffer.add(sample, created)
+        self.buffer.restore([(s, lease) for s, _, lease in self.journal.samples("leased")])
+        ended = [t for t in self.ledger.live.values()
+                 if t.state is TurnState.WAITING and t.trace_id not in self.talk.traces]
+        for turn in ended:
+            self.ledger.skip(turn.id, "no_next_state")
+        for turn in list(self.ledger.live.values()):
+            if turn.state is TurnState.JUDGING and not self._waits_for_group(turn.id):
+                episode = self.crediting.groups.episodes.get(turn.trace_id)
+                self.judging.submit(turn, task=episode.task if episode else None)
+        log.info("resumed %s in %.2f s", self.ledger.counts(), time.monotonic() - began)
+
+    def _waits_for_group(self, turn_id: str) -> bool:
+        return self.crediting.waits_for_groups and any(
+            turn_id in e.signals for e in self.crediting.groups.episodes.values()
+        )
+
+    async def tend(self) -> None:
+        self.open_gateway.tend()
+        self.talk.end_idle()
+        await self.episodes.tend()
+
+    def forget(self, trace_id: str) -> int:
+        """Remove a trace and all derived from it, in memory and in the journal."""
+        for id, turn in list(self.ledger.live.items()):
+            if turn.trace_id == trace_id:
+                del self.ledger.live[id]
+                self.ledger.states[turn.state] -= 1
+                self.ledger.states[TurnState.FORGOTTEN] += 1
+        for id, waiting in list(self.buffer.waiting.items()):
+            if waiting.sample.trace_id == trace_id:
+                self.buffer.remove(id)
+        return self.journal.forget(trace_id)
+
+    async def stop(self) -> None:
+        await self.open_gateway.stop()
+        await self.judging.stop()
+
+    # --- for judges --------------------------------------------------------------------------
+
+    async def ask(self, messages: list[Message], temperature: float, max_tokens: int) -> str:
+        """Ask claw's own workers, outside any conversation; nothing of it is kept.
+
+        People go first: while the workers are full this waits, within the judge's deadline.
+        """
+        prompt = self.chat.prompt(messages)
+        room = self.open_gateway.context - len(prompt.ids)
+        if room < MIN_ROOM:
+            raise GenerationError("bad_request", f"a prompt of {len(prompt.ids)} tokens leaves no "
+                                  f"room in a context of {self.open_gateway.context}")
+        sampling = Sampling(temperature=temperature, logprobs_k=0,
+                            max_tokens=min(max_tokens, room))
+        while not self.policy.has_room:
+            await asyncio.sleep(0.2)
+        call = new_call(new_id("judge"), prompt.ids, sampling, session="", owner="default",
+                        adapter=ADAPTER, deadline_s=self.config.judge.deadline_s)
+        async for _ in self.policy.generate(call):
+            pass
+        ids = [id for chunk in call.chunks for id in self.chat.without_stop(chunk.ids)]
+        return self.chat.decode(ids)
+
+    # --- for people --------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of everything but the trainer, as plain values."""
+        warning = self.talk.kinds.warning()
+        leased = sum(len(lease.samples) for lease in self.buffer.leases.values())
+        return {
+            "version": self.published.newest("default", ADAPTER),
+            "versions": self.published.rows(),
+            "workers": self.policy.status(),
+            "turns": self.ledger.counts(),
+            "skipped": dict(self.ledger.reasons),
+            "samples": {"waiting": len(self.buffer.waiting), "leased": leased},
+            "sessions": {"open": len(self.sessions), "by": dict(self.sessions.counts)},
+            "kinds": dict(self.talk.kinds.counts),
+            "requests": dict(self.policy.counts),
+            "judged": dict(self.judging.counts),
+            "context": self.open_gateway.context,
+            "takes_tools": self.chat.takes_tools,
+            "warnings": [warning] if warning else [],
+        }

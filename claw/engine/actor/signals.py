@@ -1,0 +1,181 @@
+"""Judges run over turns whose next state is known; what they say becomes signals.
+
+Owns: the bounded judging tasks, checking verdicts, filtering hints.
+Does not own: what a judge thinks (`sdk.judges`), what a signal is worth (`credit.py`).
+"""
+
+import asyncio
+import logging
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+from claw.config import JudgeConfig
+from claw.engine.actor import speech
+from claw.engine.actor.ledger import Ledger
+from claw.errors import Boundary, BoundaryError, boundary
+from claw.records import Signal, Turn
+from claw.sdk.judging import Case, Judge, Verdict
+
+log = logging.getLogger(__name__)
+
+PERSON = "person"
+"""the judge's name of explicit feedback; it outranks every other"""
+MAX_QUEUE = 10_000
+MIN_HINT = 10
+"""characters; a hint is longer"""
+MAX_HINT = 1000
+COPIED_WORDS = 8
+"""so many words in a row that also stand in tool output make a hint suspect"""
+
+OnSignal = Callable[[Turn, Signal], Awaitable[None]]
+
+
+class Judging:
+    """Judges turns, a bounded number at a time. A failing judge costs only its own turn."""
+
+    def __init__(
+        self, ledger: Ledger, judge: Judge | None, config: JudgeConfig, on_signal: OnSignal
+    ) -> None:
+        self._ledger, self._judge, self._config = ledger, judge, config
+        self._on_signal = on_signal
+        self._queue: asyncio.Queue[tuple[Turn, dict[str, Any]]] = asyncio.Queue(MAX_QUEUE)
+        self._tasks: list[asyncio.Task[None]] = []
+        self.counts: Counter[str] = Counter()
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._work()) for _ in range(self._config.parallel)]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def submit(self, turn: Turn, **about: Any) -> None:
+        """Judge a turn that is in state judging; `about` adds fields to the case."""
+        try:
+            self._queue.put_nowait((turn, about))
+        except asyncio.QueueFull:
+            self._ledger.skip(turn.id, "judge_overloaded")
+
+    async def _work(self) -> None:
+        while True:
+            turn, about = await self._queue.get()
+            try:
+                await self._one(turn, about)
+            except Exception as error:  # one turn's trouble must not end the judging of others
+                log.exception("judging of %s failed", turn.id)
+                self._ledger.skip(turn.id, f"judge_failed: {type(error).__name__}")
+
+    async def _one(self, turn: Turn, about: dict[str, Any]) -> None:
+        if self._judge is None:
+            signal = Signal(turn.id, self._config.kind, None, reason="no judge looked at it")
+        else:
+            try:
+                signal = await self._ask(self._judge, turn, about)
+            except BoundaryError as error:
+                self.counts["failed"] += 1
+                log.warning("judge %s failed on %s: %s", self._judge.name, turn.id, error)
+                self._ledger.skip(turn.id, f"judge_failed: {_short(error.cause)}")
+                return
+        self.counts["judged"] += 1
+        await self.settle(turn, signal)
+
+    async def _ask(self, judge: Judge, turn: Turn, about: dict[str, Any]) -> Signal:
+        assert turn.reply is not None, "only an answered turn is judged"
+        case = Case(turn.id, tuple(speech.words(turn.messages)), turn.reply, turn.next_state,
+                    **about)
+        with boundary(Boundary.JUDGE):
+            # a judge has its own deadline; this one is for a judge that ignores it
+            verdict = await asyncio.wait_for(judge.judge(case), self._config.deadline_s * 1.5 + 5)
+            return read_verdict(verdict, turn, judge.name, self._config.max_hints)
+
+    async def settle(self, turn: Turn, signal: Signal) -> None:
+        """Write a signal and pass it on, if the turn still wants one."""
+        self._ledger.journal.put_signal(signal)
+        await self._on_signal(turn, signal)
+
+
+def read_verdict(verdict: Verdict, turn: Turn, judge: str, max_hints: int) -> Signal:
+    """Return the signal of a verdict; raise ValueError for one that is none."""
+    if not isinstance(verdict, Verdict):
+        raise ValueError(f"the judge returned a {type(verdict).__name__}, not a Verdict")
+    vote, number = verdict.vote, verdict.number
+    if vote is not None and (isinstance(vote, bool) or vote not in (-1, 0, 1)):
+        raise ValueError(f"a vote is -1, 0, 1 or None; the judge said {vote!r}")
+    if number is not None and not (isinstance(number, int | float) and math.isfinite(number)):
+        raise ValueError(f"the judge's number is {number!r}")
+    hints = good_hints(verdict.hints, turn, max_hints)
+    return Signal(turn.id, judge, None if vote is None else int(vote), tuple(verdict.votes),
+                  None if number is None else float(number), hints, str(verdict.reason)[:1000])
+
+
+def good_hints(hints: Sequence[Any], turn: Turn, max_hints: int) -> tuple[str, ...]:
+    """Return the hints fit to teach: long enough, no copy of the answer, nothing a tool said."""
+    answer = _plain(speech.shown(turn.reply or {}))
+    tool_output = [_plain(speech.text(m.get("content"))) for m in turn.next_state
+                   if m.get("role") in ("tool", "function")]
+    kept: dict[str, str] = {}
+    for hint in hints:
+        if not isinstance(hint, str):
+            continue
+        plain = _plain(hint)
+        if not MIN_HINT < len(hint.strip()) <= MAX_HINT or _is_copy(plain, answer):
+            continue
+        if not any(_shares_words(plain, said) for said in tool_output):
+            kept.setdefault(plain, hint.strip())
+    return tuple(kept.values())[:max_hints]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _is_copy(hint: str, answer: str) -> bool:
+    if not answer:
+        return False
+    if hint in answer or (len(answer) > 40 and answer in hint):
+        return True
+    return SequenceMatcher(None, hint[:2000], answer[:2000]).ratio() > 0.9
+
+
+def _shares_words(hint: str, said: str) -> bool:
+    """Whether the hint repeats a run of words of a tool's output (an order smuggled into it)."""
+    words = hint.split()
+    n = min(COPIED_WORDS, len(words))
+    runs = (" ".join(words[i : i + n]) for i in range(len(words) - n + 1))
+    return n > 2 and any(run in said for run in runs)
+
+
+def merged(signals: Sequence[Signal]) -> Signal | None:
+    """Return one signal of many: the person's last word on the vote, then the newest judge's.
+
+    Hints of all are kept, but those of a judge that the person contradicts.
+    """
+    if not signals:
+        return None
+    persons = [s for s in signals if s.judge == PERSON]
+    first = (persons or list(signals))[-1]
+    agreeing = [s for s in signals if (s.vote or 0) * (first.vote or 0) >= 0]
+    hints = dict.fromkeys(h for s in [*persons[-1:], *agreeing] for h in s.hints)
+    return Signal(first.turn_id, first.judge, first.vote, first.votes, first.number,
+                  tuple(hints), first.reason)
+
+
+def from_plugin(values: Any, turn: Turn, max_hints: int) -> list[Signal]:
+    """Read the signals that a plugin's judges sent; raise ValueError for what is none."""
+    made = []
+    for value in values if isinstance(values, list) else []:
+        if not isinstance(value, dict):
+            raise ValueError("a signal is a map")
+        fields = {k: value.get(k) for k in ("vote", "number", "reason")}
+        verdict = Verdict(fields["vote"], tuple(value.get("votes") or ()), fields["number"],
+                          tuple(value.get("hints") or ()), str(fields["reason"] or ""))
+        made.append(read_verdict(verdict, turn, str(value.get("judge") or "plugin"), max_hints))
+    return made
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]

@@ -1,0 +1,128 @@
+"""The file below the journal: one SQLite database, its transactions, arrays and message parts.
+
+Owns: opening, the format check, all-or-nothing writes, arrays as bytes, messages by digest.
+Does not own: which records there are (`journal.py`).
+"""
+
+import hashlib
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from claw.engine.actor.tables import FORMAT, SCHEMA
+from claw.errors import ClawError
+
+NAME = "journal.sqlite"
+
+
+class Store:
+    """One database; one process writes, others may read."""
+
+    def __init__(self, run_dir: Path | str, *, read_only: bool = False) -> None:
+        self.path = Path(run_dir) / NAME
+        self._lock = threading.RLock()  # big writes run in a thread
+        if read_only:
+            if not self.path.exists():
+                raise ClawError("no journal in this run folder", found=str(run_dir))
+            uri = f"{self.path.resolve().as_uri()}?mode=ro"
+            self._db = sqlite3.connect(uri, uri=True, timeout=10, check_same_thread=False)
+        else:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(
+                self.path, timeout=10, check_same_thread=False, isolation_level=None
+            )
+            self.path.chmod(0o600)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute("PRAGMA secure_delete=ON")  # forgetting removes the bytes too
+        self._check_format(read_only)
+
+    def _check_format(self, read_only: bool) -> None:
+        try:
+            has = self._db.execute("SELECT 1 FROM sqlite_master WHERE name='meta'").fetchone()
+            if not has and not read_only:
+                self._db.executescript(SCHEMA)
+                self._db.execute("INSERT INTO meta VALUES('format', ?)", (str(FORMAT),))
+            row = self._db.execute("SELECT value FROM meta WHERE key='format'").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise ClawError("not a journal", found=f"{self.path}: {error}") from error
+        if row is None or row[0] != str(FORMAT):
+            raise ClawError(
+                "the journal has another format", found=f"format {row and row[0]} in {self.path}",
+                allowed=f"format {FORMAT}", do="use the claw version that wrote it, or a new run",
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """One transaction; nests into the one that is open. All or nothing."""
+        with self._lock:
+            if self._db.in_transaction:
+                yield self._db
+                return
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def read(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._lock:
+            return self._db.execute(sql, values).fetchall()
+
+    # --- parts of records --------------------------------------------------------------------
+
+    def parts(self, turn_id: str) -> dict[str, list[Any]]:
+        """Return the messages, tools and next state of a turn."""
+        found: dict[str, list[Any]] = {"message": [], "tool": [], "next": []}
+        for part, text in self.read(
+            "SELECT part, body FROM parts JOIN texts USING(digest) WHERE turn_id=?"
+            " ORDER BY part, position", turn_id,
+        ):
+            found[part].append(json.loads(text))
+        return found
+
+    def put_parts(self, turn_id: str, part: str, values: Iterable[Any]) -> None:
+        """Write messages, each text once; the caller holds the transaction."""
+        for position, value in enumerate(values):
+            body = to_json(value)
+            digest = hashlib.sha256(body.encode()).digest()
+            self._db.execute("INSERT OR IGNORE INTO texts VALUES(?,?)", (digest, body))
+            self._db.execute(
+                "INSERT OR REPLACE INTO parts VALUES(?,?,?,?)", (turn_id, part, position, digest)
+            )
+
+    def put_arrays(self, record: str, arrays: dict[str, np.ndarray]) -> None:
+        """Write arrays by name; the caller holds the transaction."""
+        for name, array in arrays.items():
+            raw = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
+            self._db.execute(
+                "INSERT OR REPLACE INTO arrays VALUES(?,?,?,?,?)",
+                (record, name, array.dtype.name, json.dumps(array.shape), raw.tobytes()),
+            )
+
+    def arrays(self, record: str) -> dict[str, np.ndarray]:
+        """Return the arrays of a turn or sample by name."""
+        rows = self.read("SELECT name, dtype, shape, data FROM arrays WHERE record=?", record)
+        return {name: _array(dtype, shape, data) for name, dtype, shape, data in rows}
+
+
+def to_json(value: Any) -> str:
+    # ASCII: lone surrogates travel as escapes
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+def _array(dtype: str, shape: str, data: bytes) -> np.ndarray:
+    stored = np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<"))
+    return stored.astype(dtype, copy=False).reshape(json.loads(shape))

@@ -1,0 +1,213 @@
+"""The trainer's side: leases, acknowledgements, versions, rollbacks (docs/wire.md).
+
+Owns: that each sample is trained at least once and counted once.
+Does not own: which samples make a step (`buffer.py`), which version serves (`published.py`).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from claw.engine import wire
+from claw.engine.actor.buffer import Buffer, Lease
+from claw.engine.actor.journal import Journal
+from claw.engine.actor.ledger import Ledger
+from claw.engine.actor.published import Published
+from claw.engine.wire import Message
+from claw.errors import ClawError, WireError
+from claw.records import Sample, TurnState, Update, Version, VersionStatus
+
+log = logging.getLogger(__name__)
+
+MAX_POLL_S = 60.0
+POLL_STEP_S = 0.2
+ROLLBACK_S = 300.0
+
+Send = Callable[[bytes, Message], Awaitable[None]]
+OnUpdate = Callable[[Update, Version, int], None]
+
+
+class TrainerLink:
+    """What the trainer says and asks."""
+
+    def __init__(
+        self, send: Send, journal: Journal, ledger: Ledger, buffer: Buffer, published: Published,
+        on_update: OnUpdate,
+    ) -> None:
+        self._send, self._journal, self._ledger = send, journal, ledger
+        self._buffer, self._published, self._on_update = buffer, published, on_update
+        self.peer: bytes | None = None
+        self.seen = 0.0
+        self.status: dict[str, Any] = {}
+        self._given: dict[str, Lease] = {}
+        """by the id of the request that got it"""
+        self._polls: dict[tuple[bytes, str], asyncio.Task[None]] = {}
+        self._rollbacks: dict[str, asyncio.Future[Message]] = {}
+
+    async def heard(self, peer: bytes, message: Message) -> bool:
+        """Handle a trainer's message; return False for a type that is not of this link."""
+        self.peer, self.seen = peer, time.monotonic()
+        match message.type:
+            case "trainer.hello":
+                await self._hello(peer, message)
+            case "lease":
+                self._lease(peer, message)
+            case "lease.ack":
+                self._ack(message)
+                await self._send(peer, Message("lease.acked", message.id))
+            case "version.published":
+                self._put(wire.read_record(message, Version))
+            case "rollback.done":
+                self._rolled_back(message)
+            case "trainer.beat":
+                keys = ("step", "state", "seconds")
+                self.status = {k: message.get(k) for k in keys}
+            case _:
+                return False
+        return True
+
+    # --- hello -------------------------------------------------------------------------------
+
+    async def _hello(self, peer: bytes, message: Message) -> None:
+        versions = [wire.unpack(Version, fields, {}) for fields in message.get("versions") or []]
+        for version in versions:
+            self._put(version)
+        last, step = str(message.get("last_lease") or ""), int(message.get("step") or 0)
+        self.status = {"step": step, "state": "waiting", "seconds": 0.0}
+        released = []
+        for id in list(self._buffer.leases):
+            if id == last:  # durable there, though its acknowledgement never came
+                newest = max((v.number for v in versions), default=0)
+                self._trained(self._buffer.leases[id], newest, {"step": step})
+            else:
+                self._release(id)
+                released.append(id)
+        self._given = {}
+        for task in self._polls.values():
+            task.cancel()
+        self._journal.put_event("trainer", "hello", f"step {step}, released {len(released)}")
+        await self._send(peer, Message("trainer.welcome", message.id, {"released": released}))
+
+    def _release(self, lease_id: str) -> None:
+        lease = self._buffer.leases[lease_id]
+        with self._journal.write():
+            self._journal.put_sample_state([s.id for s in lease.samples], "waiting")
+            self._journal.put_lease(lease_id, "released")
+            for sample in lease.samples:
+                self._ledger.move(sample.turn_id, TurnState.QUEUED, "waits for a step again")
+        self._buffer.release(lease_id)
+
+    # --- leases ------------------------------------------------------------------------------
+
+    def _lease(self, peer: bytes, message: Message) -> None:
+        max_samples, max_wait_s = int(message["max_samples"]), float(message["max_wait_s"])
+        poll_s = min(max(float(message.get("poll_s") or 0.0), 0.0), MAX_POLL_S)
+        if max_samples < 1:
+            raise WireError("a lease has at least one sample")
+        key = (peer, message.id)
+        if key in self._polls:
+            return
+        task = asyncio.create_task(self._poll(peer, message.id, max_samples, max_wait_s, poll_s))
+        self._polls[key] = task
+        task.add_done_callback(lambda _: self._polls.pop(key, None))
+
+    async def _poll(
+        self, peer: bytes, id: str, max_samples: int, max_wait_s: float, poll_s: float
+    ) -> None:
+        until = time.monotonic() + poll_s
+        while True:
+            lease = self._given.get(id) or self._take(id, max_samples, max_wait_s)
+            if lease is not None:
+                await self._send(peer, wire.samples_message(
+                    "lease.samples", list(lease.samples), id, lease_id=lease.id,
+                    dropped=self._buffer.take_dropped(),
+                ))
+                return
+            if time.monotonic() >= until:
+                await self._send(peer, Message("lease.empty", id))
+                return
+            await asyncio.sleep(POLL_STEP_S)
+
+    def _take(self, id: str, max_samples: int, max_wait_s: float) -> Lease | None:
+        """Lease a step's worth; the journal knows before the trainer does."""
+        self._drop_stale()
+        lease = self._buffer.lease(max_samples, max_wait_s)
+        if lease is None:
+            return None
+        with self._journal.write():
+            self._journal.put_lease(lease.id, "open")
+            ids = [s.id for s in lease.samples]
+            self._journal.put_sample_state(ids, "leased", lease_id=lease.id)
+            for sample in lease.samples:
+                self._ledger.move(sample.turn_id, TurnState.QUEUED, f"in {lease.id}")
+        self._given = {id: lease}  # an older request is answered or forgotten by its trainer
+        return lease
+
+    def _drop_stale(self) -> None:
+        for sample, reason in self._buffer.drop_stale(self._newest):
+            with self._journal.write():
+                self._journal.put_sample_state([sample.id], "dropped", reason=reason)
+                self._ledger.skip(sample.turn_id, reason)
+
+    def _newest(self, sample: Sample) -> int:
+        return self._published.newest(sample.owner, sample.adapter)
+
+    def _ack(self, message: Message) -> None:
+        update: Update = wire.read_record(message, Update)
+        version: Version = wire.unpack(Version, message["version"], {})
+        self._put(version)
+        lease_id = str(message["lease_id"])
+        lease = self._buffer.leases.get(lease_id)
+        if lease is None:
+            state = self._journal.lease_state(lease_id)
+            if state != "acked":
+                log.warning("acknowledged lease %s is %s here", lease_id, state or "unknown")
+            return
+        self._trained(lease, version.number, wire.pack(update)[0])
+        self.status = self.status | {"step": update.step}
+        self._on_update(update, version, len(lease.samples))
+
+    def _trained(self, lease: Lease, number: int, update: dict[str, Any]) -> None:
+        with self._journal.write():
+            self._journal.put_lease(lease.id, "acked", number, update)
+            self._journal.put_sample_state(
+                [s.id for s in lease.samples], "trained", lease_id=lease.id
+            )
+            for sample in lease.samples:
+                self._ledger.move(sample.turn_id, TurnState.TRAINED, f"v{number}")
+        self._buffer.finish(lease.id)
+
+    # --- versions ----------------------------------------------------------------------------
+
+    def _put(self, version: Version) -> None:
+        self._published.put(version)
+        if version.status is not VersionStatus.PUBLISHED:
+            log.warning("version %d is %s: %s", version.number, version.status, version.note)
+
+    async def roll_back(self, owner: str, adapter: str, to: int) -> dict[str, Any]:
+        """Ask the trainer to serve an earlier version again; return the version it made."""
+        if self.peer is None:
+            raise ClawError("no trainer is connected")
+        id = f"rollback-{owner}-{adapter}-{to}-{time.monotonic_ns()}"
+        self._rollbacks[id] = asyncio.get_running_loop().create_future()
+        fields = {"owner": owner, "adapter": adapter, "to": to}
+        try:
+            await self._send(self.peer, Message("rollback", id, fields))
+            done = await asyncio.wait_for(self._rollbacks[id], ROLLBACK_S)
+        except TimeoutError:
+            raise ClawError("the trainer did not answer the rollback") from None
+        finally:
+            del self._rollbacks[id]
+        if done.get("error"):
+            raise ClawError(str(done.get("error")))
+        made: Version = wire.unpack(Version, done["version"], {})
+        self._published.roll_back(made, to)
+        self._journal.put_event("rollback", f"v{to}", f"served again as v{made.number}")
+        return {"number": made.number}
+
+    def _rolled_back(self, message: Message) -> None:
+        waiting = self._rollbacks.get(message.id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)

@@ -1,0 +1,147 @@
+"""The sdk's `Engine` over the wire: what a plugin's app and the episodes ask.
+
+Owns: asks and their deadlines, cancelling, traces of episodes.
+Does not own: the socket (`link`), HTTP (the plugin).
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Any
+
+from claw.engine import wire
+from claw.engine.runner.link import Link
+from claw.engine.runner.progress import Progress, error_of
+from claw.errors import WireError
+from claw.records import End, Message, Signal, Task, new_id
+from claw.sdk import Ask, EngineError, Event
+
+REQUEST_S = 30.0
+"""deadline of everything but an answer"""
+GRACE_S = 5.0
+"""on top of an ask's deadline, since the engine ends it with what it has"""
+
+
+class WireEngine:
+    """`open()` before use, `close()` at the end."""
+
+    def __init__(
+        self, address: str, *, plugin: str = "", keys: wire.Keys | None = None,
+        deadline_s: float = 600.0, heartbeat_s: float = 2.0, dead_after_s: float = 60.0,
+    ) -> None:
+        self._plugin, self._deadline_s = plugin, deadline_s
+        self.address = ""
+        """of the plugin's HTTP app, for the actor to know"""
+        self.episodes = 0
+        """running now, for the heartbeat"""
+        self._link = Link(
+            address, hello=self._hello, beat=self._beat, keys=keys,
+            heartbeat_s=heartbeat_s, dead_after_s=dead_after_s,
+        )
+
+    async def open(self) -> None:
+        """Connect and say hello as soon as there is an actor."""
+        await self._link.open()
+
+    async def close(self) -> None:
+        """End what waits and leave."""
+        await self._link.close()
+
+    @property
+    def stopped(self) -> asyncio.Event:
+        """Set when the actor ends the run."""
+        return self._link.stopped
+
+    def _hello(self) -> wire.Message:
+        fields = {"plugin": self._plugin, "pid": os.getpid(), "address": self.address}
+        return wire.Message("runner.hello", fields=fields)
+
+    def _beat(self) -> wire.Message:
+        return wire.Message("runner.beat", fields={"episodes": self.episodes})
+
+    # --- Engine ------------------------------------------------------------------------------
+
+    async def ask(self, ask: Ask, *, trace_id: str = "") -> AsyncGenerator[Event, None]:
+        """Stream one answer. Closing the iterator early cancels the generation."""
+        deadline_s = ask.deadline_s or self._deadline_s
+        until = asyncio.get_running_loop().time() + deadline_s + GRACE_S
+        message = wire.record_message(
+            "turn.ask", replace(ask, deadline_s=deadline_s), new_id("ask"), trace_id=trace_id
+        )
+        progress, is_over = Progress(), False
+        async with self._link.request(message) as pending:
+            try:
+                while not is_over:
+                    events = progress.events(await pending.following(until))
+                    is_over = any(event.type == "done" for event in events)
+                    for event in events:
+                        yield event
+            except TimeoutError:
+                raise _late(deadline_s) from None
+            except WireError as error:
+                raise EngineError(500, str(error), type="server_error") from error
+            except EngineError as error:
+                is_over = error.code != "engine_unavailable"
+                raise
+            finally:
+                if not is_over:
+                    await self._cancel(message.id)
+
+    async def _cancel(self, id: str) -> None:
+        try:
+            await self._link.send(wire.Message("turn.cancel", id))
+        except EngineError:
+            return  # an actor that reads nothing samples nothing for us either
+
+    async def feedback(self, target: str, value: int, text: str = "") -> dict[str, Any]:
+        """Record a person's +1 / -1 (and words) on a turn."""
+        return await self._request("feedback", target=target, value=value, text=text)
+
+    async def end_session(self, session: str) -> None:
+        """Say that a conversation is over."""
+        await self._request("session.end", session=session)
+
+    async def status(self) -> dict[str, Any]:
+        """Return versions, workers, turns by state and the model's context length."""
+        return await self._request("status")
+
+    # --- traces of episodes ------------------------------------------------------------------
+
+    async def open_trace(self, task: Task, group: str) -> str:
+        """Begin a trace; the private answer stays here."""
+        fields, _ = wire.pack(replace(task, answer=None))
+        reply = await self._request("trace.open", record=fields, group=group)
+        return str(reply["trace_id"])
+
+    async def next_state(
+        self, turn_id: str, messages: list[Message], signals: list[Signal]
+    ) -> None:
+        """Report what followed a turn, and what the plugin's judges say of it."""
+        packed = [wire.pack(signal)[0] for signal in signals]
+        await self._request("trace.next", turn_id=turn_id, messages=messages, signals=packed)
+
+    async def end_trace(
+        self, trace_id: str, end: End, outcome: float | None, failure: str
+    ) -> None:
+        """Report why an episode ended, and its outcome."""
+        await self._request(
+            "trace.end", trace_id=trace_id, end=end.value, outcome=outcome, failure=failure
+        )
+
+    async def _request(self, type: str, **fields: Any) -> dict[str, Any]:
+        until = asyncio.get_running_loop().time() + REQUEST_S
+        async with self._link.request(wire.Message(type, new_id("req"), fields)) as pending:
+            try:
+                reply = await pending.following(until)
+            except TimeoutError:
+                raise _late(REQUEST_S) from None
+        if reply.type == "error" or reply.get("error"):
+            raise error_of(reply.fields)
+        return reply.fields
+
+
+def _late(deadline_s: float) -> EngineError:
+    return EngineError(
+        504, f"no answer within {deadline_s:g} s", type="server_error", code="deadline"
+    )

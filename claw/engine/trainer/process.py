@@ -1,0 +1,85 @@
+"""The trainer as a process: addresses and folders in, exit code out.
+
+Owns: opening and closing what the loop needs, signals, the spec file.
+Does not own: the loop (trainer), restarting (the launcher).
+"""
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import torch
+
+from claw import config as settings
+from claw.config import RunConfig
+from claw.engine import wire
+from claw.engine.monitor import Monitor
+from claw.engine.trainer import step
+from claw.engine.trainer.link import Link, Stopped
+from claw.engine.trainer.trainer import Trainer
+from claw.engine.trainer.weights import Shelf
+from claw.errors import ClawError
+
+log = logging.getLogger(__name__)
+
+
+def run(
+    config: RunConfig, *, actor: str, versions: str, model_dir: str, run_dir: str, resume: bool
+) -> None:
+    """Train until max_steps, SIGTERM or SIGINT, a stop message, or the end of the parent.
+
+    `actor` is the address of the actor's trainer socket, `versions` the one on which versions are
+    announced. `resume` continues from the newest checkpoint of `run_dir`, if there is one.
+    ClawError: the actor is silent for wire.dead_after_s, or the settings cannot be honoured.
+    """
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    if config.train.threads:
+        torch.set_num_threads(config.train.threads)
+    folder = Path(run_dir)
+    monitor = Monitor(folder, config.track, settings.resolved(config))
+    link = Link(
+        actor, versions, beat_s=config.wire.heartbeat_s, dead_after_s=config.wire.dead_after_s,
+        keys=wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None,
+    )
+    try:
+        _end_politely(link)
+        trainer = Trainer(config, Path(model_dir), folder, link, monitor, Shelf(folder))
+        trainer.begin(resume=resume)
+        trainer.run()
+    except (Stopped, step.Abandoned):
+        log.info("stopped; the run continues from its newest checkpoint")
+    finally:
+        link.close()
+        monitor.close()
+
+
+def _end_politely(link: Link) -> None:
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: link.stopping.set())
+
+
+def main(argv: list[str]) -> int:
+    """Read the spec {config, actor, versions, model_dir, run_dir, resume}; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m claw.engine.trainer")
+    parser.add_argument("--spec", required=True, type=Path)
+    spec = json.loads(parser.parse_args(argv).spec.read_text(encoding="utf-8"))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        run(
+            settings.parse(spec["config"]), actor=spec["actor"], versions=spec["versions"],
+            model_dir=spec["model_dir"], run_dir=spec["run_dir"],
+            resume=bool(spec.get("resume", False)),
+        )
+    except ClawError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0

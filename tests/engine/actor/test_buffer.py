@@ -1,0 +1,82 @@
+"""Samples wait, are leased once, and leave only with a reason."""
+
+import numpy as np
+from some_turns import sample
+
+from claw.engine.actor.buffer import Buffer, is_loop
+
+
+def many(buffer, count, start=0.0, **changes):
+    made = [sample(f"s{i}", prompt=(i, int(start)), **changes) for i in range(count)]
+    for i, s in enumerate(made):
+        buffer.add(s, start + i)
+    return made
+
+
+def test_a_step_starts_when_enough_wait_or_one_waited_long_enough():
+    buffer = Buffer(8)
+    many(buffer, 3)
+    assert buffer.lease(4, 100.0, now=50.0) is None
+    assert [s.id for s in buffer.lease(4, 100.0, now=100.0).samples] == ["s0", "s1", "s2"]
+    assert buffer.lease(4, 0.0, now=100.0) is None
+    many(buffer, 5, start=200.0)
+    assert [s.id for s in buffer.lease(4, 100.0, now=201.0).samples] == ["s0", "s1", "s2", "s3"]
+
+
+def test_a_leased_sample_is_nobody_elses_until_it_is_put_back():
+    buffer = Buffer(8)
+    many(buffer, 2)
+    first = buffer.lease(2, 0.0)
+    assert buffer.lease(1, 0.0) is None
+    buffer.release(first.id)
+    again = buffer.lease(2, 0.0)
+    assert {s.id for s in again.samples} == {"s0", "s1"}
+    assert buffer.finish(again.id) is again and buffer.finish(again.id) is None
+
+
+def test_one_step_trains_one_owners_adapter():
+    buffer = Buffer(8)
+    buffer.add(sample("a", owner="ann"), 1.0)
+    buffer.add(sample("b", owner="bob"), 2.0)
+    buffer.add(sample("c", owner="ann", prompt=(9,)), 3.0)
+    assert [s.id for s in buffer.lease(5, 0.0).samples] == ["a", "c"]
+    assert [s.id for s in buffer.lease(5, 0.0).samples] == ["b"]
+
+
+def test_a_stale_sample_is_dropped_and_counted():
+    buffer = Buffer(2)
+    buffer.add(sample("old", versions=np.array([1, 4, 4], np.int32)), 1.0)
+    buffer.add(sample("new", version=2), 2.0)
+    assert [(s.id, why) for s, why in buffer.drop_stale(lambda s: 4)] == [("old", "stale")]
+    assert buffer.take_dropped() == {"stale": 1} and buffer.take_dropped() == {}
+    assert [s.id for s in buffer.lease(5, 0.0).samples] == ["new"]
+
+
+def test_what_is_not_worth_training_is_refused_with_its_reason():
+    buffer = Buffer(8)
+    assert buffer.refusal(sample()) == ""
+    buffer.add(sample())
+    assert buffer.refusal(sample()) == "duplicate"
+    assert buffer.refusal(sample(), in_group=True) == ""
+    assert buffer.refusal(sample(reply=())) == "empty_reply"
+    assert buffer.refusal(sample(has_advantage=False, prompt=(5,))) == "no_signal"
+    hinted = sample(has_advantage=False, prompt=(5,), hints=(np.arange(3, dtype=np.int32),))
+    assert buffer.refusal(hinted) == ""
+    assert buffer.refusal(sample(mask=np.zeros(3, bool), prompt=(6,))) == "empty_reply"
+    assert buffer.refusal(sample(reply=[1, 2, 3] * 40, prompt=(7,))) == "degenerate"
+
+
+def test_loops_are_told_from_long_text_and_short_repetition():
+    rng = np.random.default_rng(0)
+    assert not is_loop(rng.integers(0, 1000, 500))
+    assert not is_loop(np.array([5] * 20))
+    assert is_loop(np.array([5] * 60))
+    assert is_loop(np.concatenate([rng.integers(0, 1000, 20), np.tile(np.arange(7), 40)]))
+
+
+def test_leases_of_an_earlier_process_are_known_again():
+    buffer = Buffer(8)
+    buffer.restore([(sample("a"), "l1"), (sample("b"), "l2"), (sample("c"), "l1")])
+    assert [s.id for s in buffer.finish("l1").samples] == ["a", "c"]
+    assert [s.id for s in buffer.release("l2").samples] == ["b"]
+    assert list(buffer.waiting) == ["b"]

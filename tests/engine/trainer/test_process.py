@@ -1,0 +1,152 @@
+"""The whole trainer process against a small actor over ipc."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_actor import FakeActor
+from some_samples import batch
+
+from claw import config as settings
+from claw.engine import wire
+from claw.records import Version
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class Process:
+    """A trainer process in a run folder."""
+
+    def __init__(self, actor: FakeActor, model_dir: Path, run_dir: Path, **changes: Any) -> None:
+        values = {
+            "lora": {"rank": 4}, "train": {"batch_size": 4, "threads": 1, "lr": 1e-3},
+            "wire": {"heartbeat_s": 0.1, "dead_after_s": 20.0}, "gate": {"max_rise": 50.0},
+        } | changes
+        self.spec = {
+            "config": settings.resolved(settings.parse(values)), "actor": actor.address,
+            "versions": actor.announcements, "model_dir": str(model_dir),
+            "run_dir": str(run_dir), "resume": False,
+        }
+        self.run_dir = run_dir
+        self.popen: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, resume: bool = False) -> None:
+        file = self.run_dir / "spec.json"
+        file.write_text(json.dumps(self.spec | {"resume": resume}))
+        command = [sys.executable, "-m", "claw.engine.trainer", "--spec", str(file)]
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with (self.run_dir / "log").open("ab") as out:
+            self.popen = subprocess.Popen(command, stdout=out, stderr=out, env=env)
+
+    def kill(self) -> None:
+        os.kill(self.popen.pid, signal.SIGKILL)
+        self.popen.wait(10)
+
+    @property
+    def log(self) -> str:
+        return (self.run_dir / "log").read_text()
+
+
+@pytest.fixture
+def sockets() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="claw-") as folder:  # ipc paths must be short
+        yield Path(folder)
+
+
+@pytest.fixture
+def actor(sockets: Path) -> Iterator[FakeActor]:
+    actor = FakeActor(sockets)
+    yield actor
+    actor.close()
+
+
+@pytest.fixture
+def trainer(actor: FakeActor, tiny_llama_dir: Path, tmp_path: Path) -> Iterator[Process]:
+    process = Process(actor, tiny_llama_dir, tmp_path)
+    yield process
+    if process.popen is not None and process.popen.poll() is None:
+        process.popen.kill()
+        process.popen.wait(10)
+
+
+def test_it_trains_a_lease_acknowledges_and_announces_and_ends_at_max_steps(
+    actor: FakeActor, trainer: Process
+) -> None:
+    trainer.spec["config"]["train"]["max_steps"] = 2
+    trainer.start()
+    actor.until(lambda: "lease" in actor.types())
+    actor.waiting = batch(8)
+    actor.until(lambda: len(actor.acks) == 2 and trainer.popen.poll() is not None)
+    assert trainer.popen.returncode == 0, trainer.log
+    updates = [update for update, _, _ in actor.acks.values()]
+    assert [(u.step, u.version) for u in updates] == [(1, 1), (2, 2)]
+    assert all(u.grad_norm > 0 for u in updates)
+    actor.serve(0.1)
+    assert [v.number for v in actor.announced] == [1, 2]
+    assert [v.number for v in map(_record, actor.of("version.published"))] == [1, 2]
+    assert "training" in {m["state"] for m in actor.of("trainer.beat")}
+    lines = (trainer.run_dir / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2]
+    assert json.loads(lines[0])["rollout/actor_dropped_degenerate"] == 1
+
+
+def test_a_crash_at_any_moment_loses_no_lease_and_trains_none_twice(
+    actor: FakeActor, trainer: Process
+) -> None:
+    # killed between durable and ack: the next hello reports the lease, which is not trained again
+    actor.acknowledges = False
+    actor.waiting = batch(4)
+    trainer.start()
+    actor.until(lambda: "lease.ack" in actor.types())
+    trainer.kill()
+    (first,) = actor.leases
+    actor.acknowledges, actor.heard = True, []
+    trainer.start(resume=True)
+    actor.until(lambda: "lease" in actor.types())
+    hello = actor.of("trainer.hello")[0]
+    assert (hello["last_lease"], hello["step"]) == (first, 1)
+    assert [v["number"] for v in hello["versions"]] == [0, 1]
+    assert hello["last_update"]["lease_id"] == first
+    assert not actor.leases and not actor.waiting
+    actor.until(lambda: actor.announced and actor.announced[-1].number == 1)
+    # killed within a step: the lease is put back and trained once
+    actor.waiting = batch(4, seed=200)
+    actor.until(lambda: actor.leases)
+    trainer.kill()
+    assert not actor.acks, "killed too late for this test"
+    trainer.start(resume=True)
+    actor.until(lambda: actor.acks)
+    assert [u.step for u, _, _ in actor.acks.values()] == [2]
+    # asked to end: exit code 0
+    trainer.popen.send_signal(signal.SIGTERM)
+    assert trainer.popen.wait(25) == 0, trainer.log
+
+
+def test_a_rollback_is_a_new_version_with_the_weights_of_the_old_one(
+    actor: FakeActor, trainer: Process
+) -> None:
+    trainer.start()
+    actor.waiting = batch(8)
+    actor.until(lambda: len(actor.acks) == 2)
+    asked = {"owner": "default", "adapter": "default", "to": 1}
+    actor.send(wire.Message("rollback", "r1", asked))
+    actor.send(wire.Message("rollback", "r2", asked | {"to": 7}))
+    actor.until(lambda: len(actor.of("rollback.done")) == 2)
+    done, refused = actor.of("rollback.done")
+    version = wire.unpack(Version, done["version"], {})
+    assert (version.number, version.parent) == (3, 1) and "v1" in version.note
+    old = trainer.run_dir / "versions/default/default/1/adapter_model.safetensors"
+    assert (Path(version.path) / old.name).read_bytes() == old.read_bytes()
+    assert "v7" in refused["error"]
+    actor.until(lambda: actor.announced[-1].number == 3)
+
+
+def _record(message: wire.Message) -> Version:
+    return wire.read_record(message, Version)
