@@ -91,6 +91,10 @@ class TrainConfig(Section):
     """learning rate of AdamW"""
     warmup_steps: int = Field(0, ge=0)
     """steps over which the learning rate rises from 0"""
+    decay_steps: int = Field(0, ge=0)
+    """steps over which it falls linearly to lr_floor * lr; 0 keeps it constant"""
+    lr_floor: float = Field(0.0, ge=0, le=1)
+    """share of lr that is left after decay_steps"""
     weight_decay: float = Field(0.0, ge=0)
     """of AdamW"""
     betas: tuple[float, float] = (0.9, 0.98)
@@ -140,6 +144,8 @@ class LossConfig(Section):
     """whose weights see the hint"""
     ema_decay: float = Field(0.99, gt=0, lt=1)
     """of teacher ema, per step"""
+    baseline: Literal["none", "batch"] = "none"
+    """`batch` subtracts the mean advantage of the step's samples"""
     normalise: Literal["sample-mean", "token-mean"] = "sample-mean"
     """how token losses become one number (docs/formulas.md)"""
     truncated: Literal["mask", "keep"] = "mask"
@@ -294,6 +300,8 @@ def conflicts(c: RunConfig) -> list[str]:
     is_grpo_only = c.train.method == "grpo"
     if c.loss.w_rl == 0 and c.loss.w_opd == 0:
         found.append("loss.w_rl and loss.w_opd are both 0: nothing would be trained")
+    if c.train.lr_floor > 0 and c.train.decay_steps == 0:
+        found.append("train.lr_floor has no effect without train.decay_steps")
     if c.loss.teacher == "ema" and is_grpo_only:
         found.append("loss.teacher has no effect: train.method grpo asks no teacher")
     if c.is_.mode == "behaviour" and c.is_.cap != IsConfig().cap:

@@ -116,7 +116,8 @@ class Follower:
 
     def __init__(self, launcher: Any, run: RunDir, every_s: float = 2.0) -> None:
         self.launcher, self.run, self.every_s = launcher, run, every_s
-        self._next, self._seen, self._steps = 0.0, "", 0
+        self._next, self._seen = 0.0, ""
+        self._warned: set[str] = set()
 
     def __call__(self) -> None:
         now = time.monotonic()
@@ -132,7 +133,10 @@ class Follower:
             self._seen = line
             console.print(f"{time.strftime('%H:%M:%S')}  {line}")
         for warning in status.get("warnings") or []:
-            console.print(f"[yellow]{warning}[/yellow]")
+            cause = warning.split(":")[-1]  # the counts in it move on
+            if cause not in self._warned:
+                self._warned.add(cause)
+                console.print(f"[yellow]{warning}[/yellow]")
 
 
 def _line(status: dict[str, Any]) -> str:
@@ -151,11 +155,19 @@ def show_turns(run: Path, last: int) -> None:
     from claw.engine.actor.why import turns
 
     table = Table(box=None)
-    for column in ("turn", "kind", "state", "request", "reply"):
-        table.add_column(column, overflow="ellipsis", no_wrap=True)
+    for column in ("turn", "kind", "state"):
+        table.add_column(column, no_wrap=True, min_width=4)
+    for column in ("request", "reply"):
+        table.add_column(column, overflow="ellipsis", no_wrap=True, ratio=1)
     for row in turns(run, last):
-        table.add_row(row["id"], row["kind"], row["status"], row["request"], row["reply"])
+        texts = (" ".join(_printable(row[name]).split()) for name in ("request", "reply"))
+        table.add_row(row["id"], row["kind"], row["status"], *texts)
     console.print(table)
+
+
+def _printable(text: str) -> str:
+    """A model's bytes must not steer the terminal."""
+    return "".join(c if c.isprintable() else " " for c in text).replace("[", "\\[")
 
 
 def show_versions(run: Path) -> None:

@@ -144,6 +144,106 @@ def test_who_corrects_or_wants_it_otherwise_votes_against_and_says_how(
     verdict = person(text)
     assert (verdict.vote, verdict.hints) == (-1, (hint,)), verdict
 
+SATISFIED = [
+    "That is what I wanted.",
+    "Yes, that's exactly what I asked for!",
+    "Just what I needed, thank you.",
+    "Perfect, short and clear, just how I like it.",
+    "This is the kind of answer I was looking for.",
+    "It says everything I wanted to know.",
+    "You gave me precisely what I had in mind.",
+    "I did not expect much, but this is exactly what I wanted.",
+    "Better than I expected.",
+    "I like it.",
+    "I like this answer.",
+    "I love the table, it is great.",
+    "I like how short it is.",
+    "Great list!",
+]
+NEW_SUBJECT = [
+    "Write a list of gifts for my mother.",
+    "Give me a table of planets.",
+    "I would like a short poem about rain.",
+    "Please give me a numbered list of jazz albums.",
+    "Tell me in two sentences who Ada Lovelace was.",
+    "Explain gravity at length.",
+    "Explain what a paragraph is.",
+    "Write a letter to my landlord, in two paragraphs.",
+    "Is it safe to freeze the dough, in one word?",
+]
+
+
+@pytest.mark.parametrize("text", SATISFIED + NEW_SUBJECT)
+def test_a_fulfilled_wish_or_a_new_subject_votes_for_the_reply(text: str) -> None:
+    verdict = person(text)
+    assert (verdict.vote, verdict.hints) == (1, ()), verdict
+
+
+UNFULFILLED = [
+    "Not what I wanted.",
+    "That isn't what I asked for.",
+    "This is hardly what I needed.",
+    "It was never what I wanted.",
+    "You did not give me what I asked for.",
+    "Is that what I asked for?",
+    "That's not how I like it.",
+    "This is far from what I had in mind.",
+]
+
+
+@pytest.mark.parametrize("text", UNFULFILLED)
+def test_an_unfulfilled_wish_votes_against(text: str) -> None:
+    assert person(text).vote == -1, person(text)
+
+
+FORM = {
+    "Write a numbered list.": "Write a numbered list.",
+    "Give me three short paragraphs.": "Give me three short paragraphs.",
+    "Please give me a table.": "Give me a table.",
+    "Tell me in two sentences.": "Tell me in two sentences.",
+    "Tell me in one line how bread is baked.": "Tell me in one line how bread is baked.",
+    "Explain it at length.": "Explain it at length.",
+    "Explain the baking step by step.": "Explain the baking step by step.",
+    "Use bold headings.": "Use bold headings.",
+    "Make it plain text.": "Make it plain text.",
+    "Just a list of short lines, please.": "Just a list of short lines.",
+    "I would like a bulleted list.": "I would like a bulleted list.",
+    "Could I have a table?": "Could I have a table?",
+    "Thanks, but write full sentences.": "Write full sentences.",
+    "Give me a list, I can't follow this.": "Give me a list, I can't follow this.",
+    "I need a beginner level explanation.": "I need a beginner level explanation.",
+    "Give me a table of the flour and the water.": "Give me a table of the flour and the water.",
+    "Numbered steps, please.": "Numbered steps.",
+    "A formal tone would be nice.": "A formal tone would be nice.",
+}
+PREFERENCE = {
+    "I like it short.": "I like it short.",
+    "I prefer plain text.": "I prefer plain text.",
+    "I read tables more easily. Give me one.": "I read tables more easily.",
+    "I like my answers brief, so cut it down.": "I like my answers brief, so cut it down.",
+    "I like lists better than long paragraphs.": "I like lists better than long paragraphs.",
+    "I find bullet points easier to read.": "I find bullet points easier to read.",
+    "That's what I wanted, but shorter.": "That's what I wanted, but shorter.",
+    "I like it short. Write two lines.": "I like it short. Write two lines.",
+    "I don't like this. Please give me a table.": "Give me a table.",
+    "This is terrible. Numbered steps, please.": "Numbered steps.",
+    "Not good. I would like plain sentences.": "I would like plain sentences.",
+    "I am not happy with it. Write one paragraph.": "Write one paragraph.",
+}
+
+
+@pytest.mark.parametrize(("text", "hint"), (FORM | PREFERENCE).items())
+def test_a_wish_for_another_form_votes_against_and_is_the_hint(text: str, hint: str) -> None:
+    verdict = person(text)
+    assert (verdict.vote, verdict.hints) == (-1, (hint,)), verdict
+
+
+def test_words_of_the_request_are_no_new_subject() -> None:
+    text = "Give me a table of the planets."
+    assert person(text).vote == 1
+    assert person(text, asked="Tell me about the planets").vote == -1
+    assert person("Now give me a table.").vote == 1
+
 
 BARE = [
     "That's not helpful.",
@@ -332,6 +432,8 @@ HUGE = {
     "spaces": " " * 1_000_000,
     "sentences": "no. " * 250_000,
     "clauses": ("no, " * 99 + "\n") * 2500,
+    "wishes": ("that is what i really really a list of short " * 8 + "\n") * 2500,
+    "forms": ("give me a list of short lines and two words in bold " * 7 + "\n") * 2500,
     "near misses": ("that is the a b c d " * 18 + "\n") * 2500,
     "surrogates": "\ud83c" * 1_000_000,
     "fences": "```\n" * 250_000,

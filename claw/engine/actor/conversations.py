@@ -86,6 +86,9 @@ class Conversations:
         prompt = await self._prompt(ask, place)
         room = request.room(len(prompt.ids), context)
         trace_id = place.trace_id or self._new_trace(ask)
+        found = self.sessions.known(trace_id)
+        if found is not None and found.is_idle:
+            self._journal.put_trace(self.traces[trace_id], found.session)  # it goes on
         parent = place.parent
         turn = Turn(
             id=new_id("turn"), trace_id=trace_id, index=parent.index + 1 if parent else 0,
@@ -175,20 +178,26 @@ class Conversations:
     ) -> Trace:
         trace = self.traces.pop(conversation.trace_id)
         ended = replace(trace, end=end, outcome=outcome, failure=failure)
-        with self._journal.write():
-            self._journal.put_trace(ended, conversation.session)
-            for node in conversation.nodes:
-                turn = self._ledger.live.get(node.turn_id)
-                if turn is not None and turn.state is TurnState.WAITING:
-                    self._ledger.skip(turn.id, "no_next_state")
+        self._write_end(ended, conversation)
         return ended
 
     def end_idle(self) -> int:
         """End the conversations that have been silent too long; return how many."""
         idle = self.sessions.idle()
         for trace_id in idle:
-            self.end(trace_id, End.IDLE)
+            conversation = self.sessions.known(trace_id)
+            assert conversation is not None, "idle() names known conversations"
+            ended = replace(self.traces[trace_id], end=End.IDLE)
+            self._write_end(ended, conversation)
         return len(idle)
+
+    def _write_end(self, ended: Trace, conversation: Conversation) -> None:
+        with self._journal.write():
+            self._journal.put_trace(ended, conversation.session)
+            for node in conversation.nodes:
+                turn = self._ledger.live.get(node.turn_id)
+                if turn is not None and turn.state is TurnState.WAITING:
+                    self._ledger.skip(turn.id, "no_next_state")
 
     # --- after a restart ---------------------------------------------------------------------
 

@@ -236,6 +236,7 @@ class Journal(Store):
                     "UPDATE turns SET state='forgotten', reason='', body='{}' WHERE id=?", (id,)
                 )
             db.execute("DELETE FROM texts WHERE digest NOT IN (SELECT digest FROM parts)")
+        self.read("PRAGMA wal_checkpoint(TRUNCATE)")  # the words are in the log beside it too
         return len(turns)
 
 

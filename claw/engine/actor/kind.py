@@ -13,6 +13,8 @@ from claw.records import Message, TurnKind
 
 PROBE_TOKENS = 5
 """a lone message that wants so few tokens only asks whether somebody is there"""
+SEARCHED = 2000
+"""characters at each end of a message that are searched for the marks of a helper call"""
 WARN_AFTER = 10
 """requests, none of them trainable, before the run says so"""
 
@@ -59,7 +61,7 @@ def _decide(
         return TurnKind(given), f"{given} by name"
     spoken = speech.words(messages)
     users = [speech.own_words(m) for m in spoken if m.get("role") == "user"]
-    last = users[-1] if users else ""
+    last = _ends(users[-1]) if users else ""
     if _HEARTBEAT.search(last):
         return TurnKind.SIDE, "side by text: heartbeat"
     if len(messages) == 1 and max_tokens <= PROBE_TOKENS:
@@ -68,6 +70,11 @@ def _decide(
     if is_lone and not tools and _HELPER.search(_instruction(messages, last)):
         return TurnKind.SIDE, "side by text: title or summary"
     return TurnKind.MAIN, "main by default"
+
+
+def _ends(text: str) -> str:
+    """Helper calls say what they are at their start or end; megabytes between are not searched."""
+    return text if len(text) <= 2 * SEARCHED else f"{text[:SEARCHED]}\n{text[-SEARCHED:]}"
 
 
 def _instruction(messages: Sequence[Message], last: str) -> str:

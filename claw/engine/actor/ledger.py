@@ -105,4 +105,4 @@ class Ledger:
 
 def _may_follow(turn: Turn) -> bool:
     is_late = turn.state is TurnState.SKIPPED and turn.reason == "no_next_state"
-    return (turn.state is TurnState.WAITING or is_late) and not turn.next_state
+    return turn.state is TurnState.WAITING or is_late

@@ -156,10 +156,12 @@ class Parts:
         """Return the state of everything but the trainer, as plain values."""
         warning = self.talk.kinds.warning()
         leased = sum(len(lease.samples) for lease in self.buffer.leases.values())
+        workers = self.policy.status()
         return {
             "version": self.published.newest("default", ADAPTER),
+            "served_version": _served(workers),
             "versions": self.published.rows(),
-            "workers": self.policy.status(),
+            "workers": workers,
             "turns": self.ledger.counts(),
             "skipped": dict(self.ledger.reasons),
             "samples": {"waiting": len(self.buffer.waiting), "leased": leased},
@@ -171,3 +173,13 @@ class Parts:
             "takes_tools": self.chat.takes_tools,
             "warnings": [warning] if warning else [],
         }
+
+
+def _served(workers: list[dict[str, Any]]) -> int:
+    """The oldest version that a worker still gives to new requests; 0 without a worker."""
+    newest = [
+        max((n for owner, adapter, n in w["versions"] if (owner, adapter) == ("default", ADAPTER)),
+            default=0)
+        for w in workers
+    ]
+    return min(newest, default=0)

@@ -47,6 +47,8 @@ class Conversation:
     nodes: list[Node] = field(default_factory=list)
     seen: float = 0.0
     is_episode: bool = False
+    is_idle: bool = False
+    """ended by silence; whoever comes back late still finds it while it is in memory"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

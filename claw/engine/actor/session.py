@@ -38,7 +38,7 @@ class Sessions:
         self._num_nodes = 0
 
     def __len__(self) -> int:
-        return len(self._open)
+        return sum(not c.is_idle for c in self._open.values())
 
     # --- finding -----------------------------------------------------------------------------
 
@@ -184,6 +184,7 @@ class Sessions:
     def touch(self, trace_id: str, now: float | None = None) -> None:
         if trace_id in self._open:
             self._open[trace_id].seen = time.time() if now is None else now
+            self._open[trace_id].is_idle = False
             self._open.move_to_end(trace_id)
 
     def trace_of(self, owner: str, session: str) -> str:
@@ -191,15 +192,20 @@ class Sessions:
         return self._named.get((owner, session), "")
 
     def idle(self, now: float | None = None) -> list[str]:
-        """Return the traces of people's conversations that have been silent too long."""
+        """Return, once each, people's conversations that have been silent too long."""
         now = time.time() if now is None else now
         found = []
         for id, conversation in self._open.items():
             if now - conversation.seen < self.idle_s:
                 break  # ordered by use
-            if not conversation.is_episode:
+            if not conversation.is_episode and not conversation.is_idle:
+                conversation.is_idle = True
                 found.append(id)
         return found
+
+    def known(self, trace_id: str) -> Conversation | None:
+        """Return a conversation that is in memory, also an idle one."""
+        return self._open.get(trace_id)
 
     def close(self, trace_id: str) -> Conversation | None:
         """Forget a trace's tree."""

@@ -4,9 +4,13 @@ Owns: messages `turn.*` -> events; hearing an answer again without saying it twi
 Does not own: waiting, sockets.
 """
 
+from typing import Any
+
 from claw.engine.runner.pending import unavailable
 from claw.engine.wire import Message
 from claw.sdk import EngineError, Event
+
+Tokens = tuple[dict[str, Any], ...]
 
 
 class Progress:
@@ -60,7 +64,7 @@ class Progress:
         first = self._take_start(message)
         return [*first, Event("text", self._turn_id, text=text, tokens=tokens)]
 
-    def _unheard(self, text: str, tokens: tuple[dict, ...]) -> tuple[str, tuple[dict, ...]]:
+    def _unheard(self, text: str, tokens: Tokens) -> tuple[str, Tokens]:
         """Cut off what the reader has had; another text than before cannot be continued."""
         assert self._heard_text is not None
         old = self._said[len(self._heard_text) :][: len(text)]
@@ -97,7 +101,7 @@ class Progress:
         return [start]
 
 
-def error_of(fields: dict) -> EngineError:
+def error_of(fields: dict[str, Any]) -> EngineError:
     """Return the error in a `turn.error`, or in a `reply` or `error` (a text, or a map)."""
     said = fields.get("error", fields)
     if not isinstance(said, dict):

@@ -1,4 +1,4 @@
-"""AdamW with warm-up, clipping, and float32 copies of weights kept in fewer bits.
+"""AdamW with a schedule, clipping, and float32 copies of weights kept in fewer bits.
 
 Owns: moments, learning rate, the float32 truth of each trained weight.
 Does not own: gradients (the step), the weights' names and files.
@@ -48,9 +48,14 @@ class Optimiser:
 
     @property
     def lr(self) -> float:
-        """lr * min(1, (updates done + 1) / warm-up steps), of the next update."""
-        warmup = self.train.warmup_steps
-        return self.train.lr * min(1.0, (self.num_steps + 1) / warmup if warmup else 1.0)
+        """Of the next update: linear rise over warmup_steps, linear fall over decay_steps.
+
+        lr * min(1, (n + 1) / warmup) * max(floor, 1 - n / decay), n updates done.
+        """
+        t, n = self.train, self.num_steps
+        rise = min(1.0, (n + 1) / t.warmup_steps) if t.warmup_steps else 1.0
+        fall = max(t.lr_floor, 1.0 - n / t.decay_steps) if t.decay_steps else 1.0
+        return t.lr * rise * fall
 
     def zero_grad(self) -> None:
         for p in (*self.masters.values(), *self.parameters.values()):

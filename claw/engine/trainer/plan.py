@@ -6,7 +6,7 @@ Does not own: the weights of tokens (loss), the order of work (step).
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -86,7 +86,23 @@ def make(samples: Sequence[Sample], config: RunConfig, limits: Limits) -> Plan:
             if asked > len(item.hints):
                 dropped["hints"] += asked - len(item.hints)
     ordered = sorted(items.values(), key=lambda i: (i.sample.num_tokens, i.sample.id))
+    if config.loss.baseline == "batch":
+        ordered = _centred(ordered)
     return Plan(tuple(ordered), dict(dropped))
+
+
+def _centred(items: list[Item]) -> list[Item]:
+    """Subtract the mean advantage of the batch's samples that have a GRPO term.
+
+    A_i - mean_j A_j: the batch baseline of REINFORCE (Williams, 1992). Where nearly every vote is
+    -1, the few good replies are raised instead of every token being pushed down.
+    """
+    means = [float(i.sample.advantages[i.rl].mean()) for i in items if i.rl.any()]
+    baseline = np.float32(sum(means) / len(means)) if means else np.float32(0)
+    return [
+        replace(i, sample=replace(i.sample, advantages=i.sample.advantages - baseline))
+        for i in items
+    ]
 
 
 def _refusal(s: Sample, limits: Limits) -> str:

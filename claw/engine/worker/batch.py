@@ -39,6 +39,7 @@ class Slot:
     cached: int = 0
     num_sent: int = 0
     sent_at: float = 0.0
+    """time.monotonic(); 0 makes the first token due at once"""
     rows: list[tuple[np.ndarray, ...]] = field(default_factory=list)
     """sampled and not sent yet; for a Score: its chunks of results"""
     finish: FinishReason | None = None
@@ -77,11 +78,7 @@ class Slot:
         if not self.rows or not isinstance(self.request, Generate):
             return None
         now = time.monotonic()
-        is_due = (
-            whole or self.num_sent == 0 or len(self.rows) >= CHUNK_TOKENS
-            or now - self.sent_at >= CHUNK_S
-        )
-        if not is_due:
+        if not whole and len(self.rows) < CHUNK_TOKENS and now - self.sent_at < CHUNK_S:
             return None
         arrays = _columns(self.rows, self.request.sampling.is_truncated)
         chunk = Chunk(self.request.id, self.num_sent, arrays)

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from claw.sdk.judges import moves
+from claw.sdk.judges import forms, moves
 from claw.sdk.judges import patterns as say
-from claw.sdk.judges.words import EMPTY_WORDS, FOREIGN_WORDS, FUNCTION_WORDS, plain
+from claw.sdk.judges.words import EMPTY_WORDS, FOREIGN_WORDS, FUNCTION_WORDS, plain, stem
 
 MAX_QUESTION_CHARS = 300
 """a reply this short that ends with a question is a question to the person"""
@@ -44,9 +44,11 @@ class Reply:
     """it ends with a question"""
     asks_back: bool
     """it is hardly more than a question: the person's next words answer it"""
+    asked: frozenset[str]
+    """the stems of the content words of the request that it answers"""
 
     @classmethod
-    def of(cls, text: str) -> "Reply":
+    def of(cls, text: str, asked: frozenset[str]) -> "Reply":
         words = frozenset(re.findall(r"[a-z]{3,}", text[:20_000].lower()))
         offers = text.rstrip(" \n*_)").endswith("?")
         return cls(
@@ -54,7 +56,13 @@ class Reply:
             has_code="`" in text or bool(re.search(r"^[ \t]{0,8}(?:def|import|\$) ", text, re.M)),
             offers=offers,
             asks_back=offers and len(text) <= MAX_QUESTION_CHARS,
+            asked=asked,
         )
+
+    def knows(self, word: str) -> bool:
+        """Whether the request names the word, or the reply one that comes with `the`."""
+        named = word.rpartition(" ")[2]
+        return stem(named) in self.asked or (named != word and named in self.words)
 
 
 def kind_of(sentence: str, asks: bool, reply: Reply) -> Kind:
@@ -62,13 +70,20 @@ def kind_of(sentence: str, asks: bool, reply: Reply) -> Kind:
     text = plain(sentence).rstrip("?! ")
     text, num_idioms = say.LOOKS_NEGATIVE_IS_NOT.subn("", text)
     text = text.strip(" ,;")
+    if not asks and not sentence.rstrip().endswith(":"):
+        text = _as_praise(text)
     wish = moves.PLEASE_LAST.sub("", text)
     head = _without_leads(wish)
     if sentence.rstrip().endswith(":") and moves.PASSES_ON.match(head):
         return Kind.REQUEST
     if moves.NO_THANKS.match(text):
         return Kind.NEUTRAL
-    kind = _question(head, asks) or _request(wish, head) or _complaint(wish, head, reply)
+    kind = (
+        _form(wish, head, reply)
+        or _question(head, asks)
+        or _request(wish, head)
+        or _complaint(wish, head, reply)
+    )
     if kind and not (kind is Kind.CHANGE and reply.asks_back):
         return kind
     return _approval(text, asks) or (Kind.PRAISE if num_idioms else Kind.UNCLEAR)
@@ -93,12 +108,6 @@ def is_english(text: str) -> bool:
     return len(words & FOREIGN_WORDS) <= len(words & FUNCTION_WORDS)
 
 
-def stem(word: str) -> str:
-    """Return the word without its commonest endings."""
-    cut = re.sub(r"(?:ing|ed|es|ly|s)$", "", word) if len(word) > 4 else word
-    return re.sub(r"(.)\1$", r"\1", cut).rstrip("e")
-
-
 def _without_leads(text: str) -> str:
     head = re.sub(r"^\W+", "", text)
     for _ in range(8):
@@ -107,6 +116,25 @@ def _without_leads(text: str) -> str:
             break
         head = rest
     return head
+
+
+def _as_praise(text: str) -> str:
+    """The sentence with `that is what I wanted` and the like turned into a sign of praise."""
+    met = moves.FULFILLED.search(text)
+    if not met:
+        return text
+    before = re.split(r"[,;:-] |\b(?:but|and)\b", text[: met.end()])[-1]
+    return text if moves.UNFULFILLED.search(before) else moves.FULFILLED.sub(moves.SIGN, text)
+
+
+def _form(text: str, head: str, reply: Reply) -> Kind | None:
+    """A wish or a preference that names a form and no new subject."""
+    if moves.ONWARD_LEAD.match(text):
+        return None
+    alone = forms.is_form_alone(head) and not moves.PRAISED_PART.match(text)
+    if alone or forms.wishes_form(head, reply.knows) or forms.prefers_form(text):
+        return Kind.CHANGE
+    return None
 
 
 def _question(head: str, asks: bool) -> Kind | None:
@@ -137,7 +165,7 @@ def _complaint(text: str, head: str, reply: Reply) -> Kind | None:
         return Kind.FAULT
     if directive := _directive(text, head, reply):
         return directive
-    if any(_changes_reply(_without_leads(clause)) for clause in clauses[2:]):
+    if any(_changes_reply(clause, reply) for clause in moves.CLAUSE.split(text)[1:]):
         return Kind.CHANGE
     if say.DISPLEASED.search(text) or say.NOT_GOOD.search(text):
         return Kind.FAULT if say.SAYS_WHAT.search(text) else Kind.DISPLEASURE
@@ -167,7 +195,10 @@ def _directive(text: str, head: str, reply: Reply) -> Kind | None:
     return Kind.CHANGE if points or (objects and not onward) else Kind.REQUEST
 
 
-def _changes_reply(clause: str) -> bool:
+def _changes_reply(clause: str, reply: Reply) -> bool:
+    clause = _without_leads(clause)
+    if forms.wishes_form(clause, reply.knows) or forms.prefers_form(clause):
+        return True
     verb = say.CHANGE_ALWAYS.match(clause) or say.CHANGE_PART.match(clause)
     return bool(verb and say.POINTS_AT_REPLY.search(clause))
 

@@ -27,7 +27,7 @@ PRAISE = any_of(
     r"(?:works|worked|helps|helped|answers|covers|clears|explains|resolves"
     r"|did the trick|solved it|fixed it|makes sense|does it)\b",
     r"(?:^|\bi )(?:really |absolutely |just )?(?:love|loved|like|liked|enjoy|enjoyed) (?:it|this"
-    r"|that|how you|the way you|your)\b",
+    r"|that|how (?:you|\w+ (?:it|this|that|they))|the way (?:you|it)|your)\b",
     r"\b(?:well done|good job|great job|nice work|spot on|lgtm|way to go|good work|nailed it)\b",
     r"\b(?:exactly|just|precisely) (?:what|the \w+) i (?:needed|wanted|was looking|meant|need)\b",
     r"\b(?:much|far|a lot|way) better(?: now)?$|\b(?:that|this|it) is better\b",
@@ -37,6 +37,51 @@ PRAISE = any_of(
     r"\bthat is (?:all|it|everything)(?: i (?:need|needed|wanted))?$|\bi am good$|\ball set\b",
     r"\bof great help\b|\bbig help\b|\bvery helpful\b|\bproblem solved\b|\bcan not wait to try\b",
     r"\U0001f44d|\U0001f64f|\u2764|\U0001f60a|\U0001f60d|\U0001f389|\U0001f44f|:\)|<3",
+)
+
+SIGN = ":)"
+"""praise, as the patterns read it"""
+
+_WISHED = (
+    r"(?: that)? i (?:(?:had|have|was|am|really|actually|always|originally|just|would|usually|ever"
+    r"|first|been|could have) ){0,3}+(?:(?:want|need|wish|ask|hop|look|search|dream)(?:ed|ing)?"
+    r"(?: you)?(?: for| of)?|ask(?:ed)?(?: you)? to (?:see|have)|requested|(?:had |have )?in mind"
+    r"|mean|meant|after|expect(?:ed|ing)|imagin(?:ed|ing)|pictured|envisioned|thinking of|ordered"
+    r"|described|like[ds]?|love[ds]?|prefer(?:red)?)\b(?: (?:it|this|them|things|to (?:be|know|hear"
+    r"|see|read|find|have|get|learn|understand|say))\b)*+(?! (?:is|was|are|were|you|to|not|us|least"
+    r"|instead|him|her|about|by|until|before)\b)(?!(?<=want|need|mean|like) ?:)"
+)
+_OF_WISH = r"(?:what|how|as|the way|all|everything|(?:the|a|an) (?:\w+ ){0,2}\w+)"
+_FITS = (
+    r"(?:is|was|are|were|looks?|does|did|has|gave me|gives me|hits|matches|fits|says|tells me|meets"
+    r"|covers|answers)"
+)
+FULFILLED = any_of(
+    rf"\b(?:that|this|it|those|these|which|here|everything|answer|reply|version) {_FITS}"
+    rf" (?:like )?(?:{words.ADVERB} |exactly |precisely |finally |more or less )"
+    rf"{{0,2}}{_OF_WISH}{_WISHED}",
+    r"\b(?:exactly|just|precisely|absolutely|finally|perfectly|totally) (?:like )?"
+    rf"{_OF_WISH}{_WISHED}",
+    rf"\b{words.GREAT},? (?:(?!but\b|however\b)\w+,? ){{0,3}}(?:what|how|as|the way){_WISHED}$",
+    r"\b(?:you (?:\w+ )?(?:gave|did|made|wrote|got|understood|nailed|delivered|hit|found|answered"
+    r"|followed|kept|said)|i (?:finally |now )?(?:got|have|found))(?: me| it| this| us)?"
+    rf" (?:{words.ADVERB} |exactly |precisely )?(?:what|how|as|the way|all|everything){_WISHED}",
+    r"\b(?:even |much |far )?better than i (?:had |have |could have |was )?"
+    r"(?:hop|expect|imagin|dream|ask)(?:ed|ing)(?: for| of)?$",
+    r"\bmore than i (?:had |could have )?(?:hoped|dreamed)(?: for| of)?$",
+    r"\b(?:just|exactly|precisely|perfect,?) as (?:requested|ordered|asked|wished|desired)$",
+)
+UNFULFILLED = re.compile(
+    r"\b(?:not|never|hardly|barely|scarcely|nothing|neither|nor|no longer|isnt|ain't|aint|wasnt"
+    r"|far from|anything but|opposite|instead|rather than|different|half|part of|some of|if|unless"
+    r"|whether|wish|should|supposed|thought|why|without|less than|only|almost|nearly|close to)\b"
+)
+
+PRAISED_PART = re.compile(rf"(?:{words.OPENERS} )*(?:what a |such a )?{words.GREAT} \w")
+
+CLAUSE = re.compile(
+    r", | (?:so|but|and) (?=(?:please |can you |could you |i |just )?(?:give|write|use|make|tell"
+    r"|explain|show|send|put|keep|want|need|would|prefer|like)\b)"
 )
 
 NO_THANKS = re.compile(r"^no,? thank(?:s| you)$")
@@ -99,7 +144,7 @@ NEW = re.compile(
     r"|deploy|install|email|forward|share|post|upload|submit|order|buy|cancel"
     r"|try (?:a|an|another)|test|debug|analy[sz]e|review|proofread|make (?:a|an|me|some|\d)"
     r"|elaborate"
-    r"|walk me|i (?:would like|want|need) to|i (?:also )?(?:need|want) (?:help|a|an|some|your help)"
+    r"|walk me|i (?:would like|want|need) to|i (?:also )?(?:need|want|would (?:like|love)) (?:help|a|an|some|your help)"
     r"|i have (?:a|an|another|one|some|two))\b"
 )
 

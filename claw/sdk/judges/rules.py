@@ -18,6 +18,10 @@ Limits:
   "translate it" is a change, "now translate it" moves on.
 - Quotations, code, logs and pasted text are not read; pasted prose without a mark is. Of a long
   message the person's first and last words are read (the bounds stand in `hints`).
+- Whether a wish names only the form of the answer is told by a list of words: "give me a table"
+  is a change, "give me a table of planets" a new request, unless the last request named planets
+  or they are "the planets" of the reply. A wish for a form that the list lacks is a new request.
+- "I like it short" is taken for a wish, even where the reply was short and pleased.
 - What a third person would think of the reply ("My aunt finds that odd.") mostly abstains.
 - A tool result that is useless or wrong without an error is +1. A non-zero exit status is an
   error even where it was wanted (a failing test, a search without a match), and so is a file that
@@ -34,13 +38,12 @@ from claw.sdk.judges import kinds
 from claw.sdk.judges.hints import MAX_HINT_SENTENCES, Sentence, hint, sentences, text_of
 from claw.sdk.judges.kinds import DIRECTIVE, NEGATIVE, POSITIVE, Kind
 from claw.sdk.judges.results import error_in
-from claw.sdk.judges.words import FUNCTION_WORDS
+from claw.sdk.judges.words import MAX_COMPARED_CHARS, content_stems
 from claw.sdk.judging import Case, Verdict
 
 SAME_REQUEST = 0.65
 """shared part of the content words of two requests from which one repeats the other"""
 MIN_SAME_WORDS = 2
-MAX_COMPARED_CHARS = 4000
 
 
 class RulesJudge:
@@ -71,11 +74,12 @@ def _person(case: Case, text: str) -> Verdict:
         return _abstain("the message holds no words of the person's own")
     if not kinds.is_english(" ".join(sentence.own for sentence in said)):
         return _abstain("not English: the rules read English only")
-    read = _read(said, kinds.Reply.of(text_of(case.reply)))
+    asked = _asked(case.request)
+    read = _read(said, kinds.Reply.of(text_of(case.reply), content_stems(asked)))
     if found := [one for one in read if one.kind in NEGATIVE]:
         return _vote(-1, f"{found[0].kind}: {found[0].sentence.text[:80]!r}", _hint(read))
     praised = any(one.kind is Kind.PRAISE for one in read)
-    if not praised and (repeated := _repeats(case.request, text)):
+    if not praised and (repeated := _repeats(asked, text)):
         return _vote(-1, "the same request again", hint(_fresh(said, repeated)))
     if found := [one for one in read if one.kind in POSITIVE]:
         return _vote(1, f"{found[0].kind}: {found[0].sentence.text[:80]!r}")
@@ -104,27 +108,26 @@ def _read(said: Sequence[Sentence], reply: kinds.Reply) -> list[_Read]:
 
 
 def _hint(read: Sequence[_Read]) -> tuple[str, ...]:
-    """The directive sentences, then statements that follow a negative one, in their order."""
+    """The wishes, other directive sentences, then what follows a negative one; in their order."""
     first = [i for i, one in enumerate(read) if one.kind in DIRECTIVE]
+    first.sort(key=lambda i: read[i].kind is not Kind.CHANGE)
     start = next(i for i, one in enumerate(read) if one.kind in NEGATIVE)
     rest = [i for i, one in enumerate(read) if i > start and one.kind is Kind.UNCLEAR]
     useful = [i for i in first + rest if kinds.says_something(read[i].sentence.own)]
     return hint(read[i].sentence for i in sorted(useful[:MAX_HINT_SENTENCES]))
 
 
-def _repeats(request: Sequence[Message], text: str) -> str:
+def _asked(request: Sequence[Message]) -> str:
+    return next((text_of(one) for one in reversed(request) if one.get("role") == "user"), "")
+
+
+def _repeats(asked: str, text: str) -> str:
     """Return the last request of the person if the text asks the same again, else nothing."""
-    asked = next((text_of(one) for one in reversed(request) if one.get("role") == "user"), "")
-    before, now = _content(asked), _content(text)
+    before, now = content_stems(asked), content_stems(text)
     shared = before & now
     if len(shared) < MIN_SAME_WORDS or len(shared) < SAME_REQUEST * len(before | now):
         return ""
     return "" if _swaps_a_name(asked, text) else asked
-
-
-def _content(text: str) -> set[str]:
-    words = re.findall(r"[^\W_]+", text[:MAX_COMPARED_CHARS].lower())
-    return {kinds.stem(word) for word in words if word not in FUNCTION_WORDS}
 
 
 def _swaps_a_name(asked: str, text: str) -> bool:
@@ -140,8 +143,8 @@ _NAME = re.compile(r"(?<=[\w,] )[A-Z][a-z]+\b|\b\d[\d.,]*\b")
 
 def _fresh(said: Sequence[Sentence], before: str) -> list[Sentence]:
     """The sentences that say something the earlier request did not."""
-    known = _content(before)
-    return [one for one in said if _content(one.text) - known][:MAX_HINT_SENTENCES]
+    known = content_stems(before)
+    return [one for one in said if content_stems(one.text) - known][:MAX_HINT_SENTENCES]
 
 
 def _vote(vote: int, reason: str, hints: tuple[str, ...] = ()) -> Verdict:

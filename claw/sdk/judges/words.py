@@ -6,6 +6,9 @@ out, quoted parts as underscores.
 
 import re
 
+MAX_COMPARED_CHARS = 4000
+"""so much of a request is read to compare it with another one"""
+
 # PARTS are the nouns for pieces and qualities of any answer.
 IT = r"(?:it|this|that|these|those|them|everything|all of (?:it|this|that))"
 PARTS = (
@@ -82,31 +85,43 @@ OPENERS = (
 )
 
 
-def _set(words: str) -> frozenset[str]:
+def word_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-FUNCTION_WORDS = _set(
+FUNCTION_WORDS = word_set(
     """a about after again all also am an and any are as at be because been before but by can could
     did do does down each for from had has have he her here him his how i if in into is it its
     just let like may me more most my no not now of off on only or other our out over please she
     should so some than thank thanks that the their them then there these they this those to too
     up us very was we were what when where which who why will with would yes you your"""
 )
-EMPTY_WORDS = _set(
+EMPTY_WORDS = word_set(
     """actually again convinced doubt think thx answer answered asked ask at bad correct even
     exactly good great happy help helpful helps incorrect know like looking mean meant message
     misread misunderstood never ok okay question quite read really right said say second
     seriously still sure terrible thing try understand useful useless want wanted work works
     working wrong"""
 )
-FOREIGN_WORDS = _set(
+FOREIGN_WORDS = word_set(
     """das ist nicht und der ein eine ich du wir sie mir bitte danke kannst auf zu es aber auch wie
     wer wo que est les pas une des je tu nous vous merci avec dans sur mais le la et el los las
     una por para con gracias esto eso puedes pero como muy il che non sono grazie questo di um
     uma nao voce obrigado isso het een niet dank jij ik met kun te czy jest nie tak prosze lub
     det och inte jag tack ett som ve bir bu icin daha"""
 )
+
+
+def stem(word: str) -> str:
+    """Return the word without its commonest endings."""
+    cut = re.sub(r"(?:ing|ed|es|ly|s)$", "", word) if len(word) > 4 else word
+    return re.sub(r"(.)\1$", r"\1", cut).rstrip("e")
+
+
+def content_stems(text: str) -> frozenset[str]:
+    """Return the stems of the words that carry a text's content."""
+    found = re.findall(r"[^\W_]+", text[:MAX_COMPARED_CHARS].lower())
+    return frozenset(stem(word) for word in found if word not in FUNCTION_WORDS)
 
 
 def any_of(*parts: str) -> re.Pattern[str]:

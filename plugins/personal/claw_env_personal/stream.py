@@ -60,13 +60,13 @@ class EventStream:
     async def _stream(self, gone: "asyncio.Future[None]", send: Send) -> None:
         following = asyncio.ensure_future(_following(self._events))
         try:
-            while not gone.done():
+            while True:
                 await asyncio.wait(
                     {following, gone}, timeout=self._keepalive_s,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 if gone.done():
-                    break
+                    raise ClientDisconnect()
                 if not following.done():
                     await self._send(send, KEEPALIVE)
                     continue
@@ -80,7 +80,6 @@ class EventStream:
                 following = asyncio.ensure_future(_following(self._events))
         finally:
             await _drop(following)
-        raise ClientDisconnect()
 
     async def _send(self, send: Send, data: bytes, is_last: bool = False) -> None:
         async with asyncio.timeout(self._stalled_s):

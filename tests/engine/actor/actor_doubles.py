@@ -32,6 +32,17 @@ STRIPS_THINKING = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 TRIMS = CHATML.replace("message['content']", "message['content'] | trim")
+INDENTED = """
+{% for message in messages %}
+    {% if message['role'] != 'tool' %}
+<|im_start|>{{ message['role'] }}
+{{ message['content'] }}<|im_end|>
+    {% endif %}
+{% endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+{%- endif %}
+"""
 WITH_TOOLS = (
     "{% if tools %}<|im_start|>system\n<tools>{% for tool in tools %}{{ tool | tojson }}\n"
     "{% endfor %}</tools>{% endif %}"
@@ -44,11 +55,12 @@ WITH_TOOLS = (
 
 
 def make_model(folder: Path, template: str = CHATML, context: int = 2048) -> Path:
-    """Write a folder with a byte-level tokenizer (ids 6..261 are the bytes) and a template."""
+    """Write a folder with a byte-level tokenizer, one merge (a + l), and a template."""
     folder.mkdir(parents=True, exist_ok=True)
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = [*SPECIAL, *letters]
-    tokenizer = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, merges=[]))
+    words = [*SPECIAL, *letters, "al"]
+    vocab = {word: i for i, word in enumerate(words)}
+    tokenizer = Tokenizer(models.BPE(vocab, merges=[("a", "l")]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(word, special=True) for word in SPECIAL])

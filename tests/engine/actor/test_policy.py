@@ -158,11 +158,12 @@ def test_no_worker_gets_more_than_it_has_room_for_and_the_rest_is_refused(chat, 
 
 def test_leaving_early_cancels_at_the_worker(chat, sockets):
     async def run(bench):
-        worker = await bench.worker(pace_s=0.05)
+        worker = await bench.worker(pace_s=0.5)
         stream = bench.policy.generate(bench.call())
         await anext(stream)
         await stream.aclose()
         assert (await worker.until("cancel")).id == "turn_1.0"
+        assert bench.policy.counts["late"] == 0
         assert not bench.policy._by_wire and not next(iter(bench.policy.workers.values())).calls
     play(run, chat, sockets)
 
@@ -198,15 +199,16 @@ def test_without_a_worker_a_request_waits_for_one(chat, sockets):
 def test_sessions_stick_and_others_go_where_there_is_room(chat, sockets):
     async def run(bench):
         one, two = await bench.worker(), await bench.worker(pid=2)
-        for _ in range(3):
-            await bench.all(bench.call(session="s"))
-        assert {len(one.of("generate")), len(two.of("generate"))} == {0, 3}
-        free = one if two.of("generate") else two
-        busy = two if free is one else one
-        busy.hold.clear()
-        streams = [asyncio.create_task(bench.all(bench.call())) for _ in range(4)]
-        await free.until("generate", count=2)
-        busy.hold.set()
+        await bench.all(bench.call(session="s"))
+        home, away = (one, two) if one.of("generate") else (two, one)
+        home.hold.clear()
+        streams = []
+        for count in (2, 3):  # the second goes to the busier worker: the prefix is there
+            streams.append(asyncio.create_task(bench.all(bench.call(session="s"))))
+            await home.until("generate", count=count)
+        streams.append(asyncio.create_task(bench.all(bench.call(session="t"))))
+        await away.until("generate")
+        home.hold.set()
         await asyncio.gather(*streams)
     play(run, chat, sockets)
 

@@ -257,6 +257,9 @@ def test_a_session_that_ends_or_is_idle_skips_its_last_turn(play):
         silent = await s.runner.say([user("somebody else")])
         assert await settled(s, silent["turn_id"]) == "skipped:no_next_state"
         assert (await s.runner.question("status"))["sessions"]["open"] == 0
+        await s.runner.say([user("somebody else"), silent["message"], user(WRONG)])
+        assert await settled(s, silent["turn_id"],
+                             not_in=("skipped:no_next_state", "judging")) == "queued"
     play(run, serve__session_idle_s=1.0)
 
 
@@ -371,9 +374,9 @@ def test_episodes_of_a_group_are_credited_together(play):
             history = [user("do it"), one["message"], user("exit status 1")]
             two = await s.runner.say(history, trace_id=trace_id)
             opened.append((trace_id, one["turn_id"], two["turn_id"]))
-        await s.runner.question("trace.end", trace_id=opened[0][0], end="done", outcome=1.0)
-        assert state(s.run_dir, opened[0][1]) == "judging"
-        await s.runner.question("trace.end", trace_id=opened[1][0], end="done", outcome=0.0)
+            await s.runner.question("trace.end", trace_id=trace_id, end="done", outcome=1.0 - n)
+            if n == 0:  # the group's other trace is not even open yet
+                assert state(s.run_dir, one["turn_id"]) == "judging"
         lease, samples, _ = await s.trainer.lease(max_samples=4)
         by_turn = {x.turn_id: x for x in samples}
         for (_, one, two), sign in zip(opened, (1, -1), strict=True):

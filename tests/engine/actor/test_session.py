@@ -90,6 +90,16 @@ def test_a_reply_comes_back_as_clients_write_it():
     assert talk.ask([user("hi there"), said("Hello!"), user("more")]).answered.turn_id == "turn3"
 
 
+def test_rewritten_call_ids_do_not_hide_the_turns_behind_a_tool_result():
+    talk, reply = Talk(), said(None, tool_calls=[call("ls", {}, "call_a-1")])
+    result = {"role": "tool", "tool_call_id": "call_a-1", "content": "bin"}
+    talk.ask([user("look")], reply)
+    talk.ask([user("look"), reply, result], said("one folder"))
+    theirs = {**result, "tool_call_id": "calla1"}
+    place = talk.ask([user("look"), reply, theirs, said("one folder"), user("wrong")])
+    assert place.answered.turn_id == "turn2"
+
+
 def test_the_longest_match_wins():
     talk = Talk()
     talk.ask([user("a")], said("1"))
@@ -197,7 +207,9 @@ def test_idle_conversations_are_found_oldest_first_and_episodes_never():
     talk.sessions.open_trace("episode", "default", is_episode=True, now=talk.now)
     talk.ask([user("b")], said("1"), after=60)
     assert talk.sessions.idle(talk.now + 50) == ["trace1"]
-    assert talk.sessions.idle(talk.now + 1000) == ["trace1", "trace2"]
+    assert talk.sessions.idle(talk.now + 1000) == ["trace2"]
+    late = talk.ask([user("a"), said("1"), user("that was wrong")], after=5000)
+    assert late.answered.turn_id == "turn1" and late.trace_id == "trace1"
 
 
 def test_abandoned_conversations_do_not_fill_the_memory(monkeypatch):

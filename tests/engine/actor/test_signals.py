@@ -124,7 +124,7 @@ def test_the_persons_last_word_decides_and_all_hints_are_kept():
     judged = Signal("t", "rules", -1, hints=("from the judge",))
     up = Signal("t", PERSON, 1)
     down = Signal("t", PERSON, -1, hints=("from the person",))
-    both = merged([up, judged, down])
+    both = merged([up, down, judged])
     assert (both.judge, both.vote) == (PERSON, -1)
     assert both.hints == ("from the person", "from the judge")
     assert merged([judged, up]).hints == ()

@@ -234,6 +234,17 @@ def test_weights_in_bfloat16_have_a_float32_truth(tiny_llama_dir: Path) -> None:
     assert 0 < moved < 1e-5, "a step below the last bit of bfloat16 is kept in the truth"
 
 
+def test_micro_batches_add_up_in_float32_for_weights_in_bfloat16(tiny_llama_dir: Path) -> None:
+    found = []
+    for micro_tokens in (64, 4096):
+        c = config(train={"dtype": "bfloat16", "micro_tokens": micro_tokens, "method": "grpo"})
+        p = policy(tiny_llama_dir, c)
+        _, optim = one(p, near(p, batch(5)), c)
+        found.append(flat(optim.seen))
+    assert found[0].dtype == torch.float32
+    assert (found[0] - found[1]).norm() < 0.05 * found[1].norm()
+
+
 def test_a_step_says_what_it_saw(tiny_llama_dir: Path) -> None:
     c = config()
     p = policy(tiny_llama_dir, c)

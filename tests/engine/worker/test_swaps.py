@@ -91,21 +91,22 @@ def test_the_first_weights_and_older_versions_come_back(model_dir, other_dir, tm
 
 
 def test_new_requests_use_the_new_adapter_and_running_ones_finish_on_theirs(model_dir, tmp_path):
-    driver = Driver(backend_of(model_dir))
+    driver = Driver(backend_of(model_dir, slots=6))
     v1, v2 = (lora_version(tmp_path / f"v{n}", n, model_dir) for n in (1, 2))
     requests = []
     for version in (None, v1, v2):
         if version:
             assert load(driver.backend, version).mismatch_max < 1e-4
-        requests.append(request(PROMPTS[len(requests)], max_tokens=25))
-        driver.submit(requests[-1])
+        for _ in range(2):
+            requests.append(request(PROMPTS[len(requests)], max_tokens=25))
+            driver.submit(requests[-1])
         driver.step(3)
     assert set(driver.backend.adapters.keys) == {("default", "default", 1),
                                                  ("default", "default", 2)}
     driver.finish()
     models = {0: plain(model_dir), 1: plain_lora(model_dir, v1), 2: plain_lora(model_dir, v2)}
-    for number, (prompt, r) in enumerate(zip(PROMPTS, requests, strict=False)):
-        got = driver.got[r.id]
+    for i, (prompt, r) in enumerate(zip(PROMPTS, requests, strict=False)):
+        got, number = driver.got[r.id], i // 2
         assert set(got.versions) == {number} and len(got.ids) == 25
         check_spans(got, prompt, {number: models[number]})
     assert set(driver.backend.adapters.keys) == {("default", "default", 2)}, "the old one is gone"

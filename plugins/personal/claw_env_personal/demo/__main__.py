@@ -48,9 +48,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--conversations", type=int, default=40, help="at most so many")
-    parser.add_argument("--at-once", type=int, default=8, help="conversations at a time")
+    parser.add_argument("--at-once", type=int, default=6, help="conversations at a time")
+    parser.add_argument("--at-least", type=int, default=24,
+                        help="go on for so many even when three in a row are hits before")
     parser.add_argument("--batch", type=int, default=8, help="samples of a step")
-    parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--runs", default="runs")
     parser.add_argument("--name", default="", help="of the run folder")
     return parser.parse_args()
@@ -68,7 +70,7 @@ def _play(run: runs.Run, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _talk(run: runs.Run, options: argparse.Namespace) -> tuple[list[Conversation], list[int]]:
-    """Rounds of conversations until three first replies in a row are hits."""
+    """Rounds of conversations; the person waits while their last corrections are learned."""
     talks: list[Conversation] = []
     versions: list[int] = []
     with Live(console=show.console, refresh_per_second=4) as live:
@@ -78,7 +80,7 @@ def _talk(run: runs.Run, options: argparse.Namespace) -> tuple[list[Conversation
             step = status.get("trainer", {}).get("step", 0)
             live.update(show.progress(talks, status.get("served_version", 0), step, doing))
 
-        while len(talks) < options.conversations and not streak_at([t.is_hit for t in talks]):
+        while _goes_on(talks, options):
             tell("talking")
             version = int(run.status().get("served_version", 0))
             numbers = range(len(talks), min(len(talks) + options.at_once, options.conversations))
@@ -89,6 +91,13 @@ def _talk(run: runs.Run, options: argparse.Namespace) -> tuple[list[Conversation
             run.wait_idle(options.batch)
         tell("done")
     return talks, versions
+
+
+def _goes_on(talks: list[Conversation], options: argparse.Namespace) -> bool:
+    """Until three first replies in a row are hits, and for a while longer: a streak can be luck."""
+    if len(talks) >= options.conversations:
+        return False
+    return len(talks) < options.at_least or not streak_at([t.is_hit for t in talks])
 
 
 def _finish(

@@ -72,9 +72,7 @@ def talk_round(
     say = sayer(run, max_tokens)
 
     def one(number: int) -> Conversation:
-        who = person(name, seed)
-        who._random.seed(f"{seed}/{number}")  # wording does not depend on who finishes first
-        return converse(who, number, say)
+        return converse(person(name, seed), number, say)
 
     with ThreadPoolExecutor(len(numbers)) as pool:
         return list(pool.map(one, numbers))

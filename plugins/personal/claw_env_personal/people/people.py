@@ -122,7 +122,11 @@ class Person:
         self._order = self._random.sample(questions("talk"), len(questions("talk")))
 
     def ask(self, i: int) -> Question:
-        """The i-th question of this person; fresh until the talk questions run out."""
+        """The i-th question of this person; fresh until the talk questions run out.
+
+        Each conversation has its own random source: its words do not depend on the others.
+        """
+        self._random = random.Random(f"{self.name}/{self.taste}/{self.seed}/{i}")
         question = self._order[i % len(self._order)]
         self._current, self._corrections = question.id, 0
         return question
