@@ -144,6 +144,7 @@ def test_who_corrects_or_wants_it_otherwise_votes_against_and_says_how(
     verdict = person(text)
     assert (verdict.vote, verdict.hints) == (-1, (hint,)), verdict
 
+
 SATISFIED = [
     "That is what I wanted.",
     "Yes, that's exactly what I asked for!",
@@ -159,6 +160,7 @@ SATISFIED = [
     "I love the table, it is great.",
     "I like how short it is.",
     "Great list!",
+    "Perfect length.",
 ]
 NEW_SUBJECT = [
     "Write a list of gifts for my mother.",
@@ -168,6 +170,7 @@ NEW_SUBJECT = [
     "Tell me in two sentences who Ada Lovelace was.",
     "Explain gravity at length.",
     "Explain what a paragraph is.",
+    "Explain in simple words how a pump works.",
     "Write a letter to my landlord, in two paragraphs.",
     "Is it safe to freeze the dough, in one word?",
 ]
@@ -214,9 +217,13 @@ FORM = {
     "I need a beginner level explanation.": "I need a beginner level explanation.",
     "Give me a table of the flour and the water.": "Give me a table of the flour and the water.",
     "Numbered steps, please.": "Numbered steps.",
+    "Thirty words at most.": "Thirty words at most.",
+    "Describe it at greater length.": "Describe it at greater length.",
+    "Give me one sentence per step.": "Give me one sentence per step.",
     "A formal tone would be nice.": "A formal tone would be nice.",
 }
 PREFERENCE = {
+    "This is what I want: a short list.": "This is what I want: a short list.",
     "I like it short.": "I like it short.",
     "I prefer plain text.": "I prefer plain text.",
     "I read tables more easily. Give me one.": "I read tables more easily.",

@@ -1,7 +1,7 @@
 """The embedded backend: continuous batching over transformers' own forward.
 
-Owns: which request runs when; versions; the events. One token per running request and step.
-Does not own: the forward (model), rows (batch, slots), sampling (sampler), adapters, weights.
+Owns: which request runs when; the events. One token per running request and step.
+Does not own: the forward (model), rows (batch, slots), sampling (sampler), versions (held).
 
 transformers' own continuous batching (`generation.continuous_batching`) is not used: it returns
 the log-prob of the sampled id only, after temperature and truncation, and no top-k; its generator
@@ -19,11 +19,8 @@ import torch
 from torch import Tensor
 
 from claw.config import RunConfig
-from claw.engine import versions as disk
-from claw.engine.versions import Manifest, VersionError
-from claw.engine.worker.adapters import Adapters
+from claw.engine.versions import Manifest
 from claw.engine.worker.backend import (
-    Busy,
     Code,
     Done,
     Event,
@@ -37,15 +34,13 @@ from claw.engine.worker.backend import (
     Scored,
 )
 from claw.engine.worker.batch import Batch, Slot
+from claw.engine.worker.held import Held
 from claw.engine.worker.model import Model, load_model
 from claw.engine.worker.prefix import Prefixes
 from claw.engine.worker.sampler import draw, score_rows
 from claw.engine.worker.slots import SlotCache
-from claw.engine.worker.weights import FullWeights, compare
-from claw.records import DEFAULT_OWNER, FinishReason, Version
+from claw.records import FinishReason, Version
 
-MAX_HELD = 4
-"""versions of one adapter that are held at once: the newest, and those that requests still use"""
 READ_TOKENS = {"cpu": 128, "mps": 512, "cuda": 2048}
 """prompt tokens of one step: bounds how long running streams wait for a new prompt"""
 READ_ALONE = 4
@@ -63,22 +58,20 @@ class TransformersBackend:
     """See `backend.Backend`."""
 
     def __init__(self, model: Model, model_dir: Path, config: RunConfig) -> None:
-        self.model, self.tolerance = model, config.gate.canary_tolerance
+        self.model = model
         w = config.worker
         self.limits = Limits(
             "transformers", config.model, model.vocab_size, model.context, w.slots, w.queue
         )
-        self.full = FullWeights(model.module, model_dir)
-        self.adapters = Adapters(model.module)
         self.cache = SlotCache(w.slots, model.context)
         self.batch = Batch(self.cache)
         self.prefixes = Prefixes()
         self.waiting: OrderedDict[str, Generate | Score] = OrderedDict()
-        self.current: dict[tuple[str, str], int] = {}
-        self.base_number = 0
         self.num_sampled = 0
         self._cancelled: set[str] = set()
-        self._loaded: dict[Key, Loaded] = {}
+        self.held = Held(
+            model, model_dir, config.gate.canary_tolerance, self.batch, self.prefixes
+        )
         self.read_tokens = READ_TOKENS.get(model.device.type, 512)
 
     # --- requests ----------------------------------------------------------------------------
@@ -90,9 +83,9 @@ class TransformersBackend:
         self._cancelled.add(id)
 
     def status(self) -> Load:
-        held = {(DEFAULT_OWNER, DEFAULT_OWNER): self.base_number} | self.current
-        return Load(len(self.batch.slots), len(self.waiting), self.num_sampled,
-                    tuple((owner, adapter, n) for (owner, adapter), n in held.items()))
+        return Load(
+            len(self.batch.slots), len(self.waiting), self.num_sampled, self.held.serving()
+        )
 
     @torch.inference_mode()
     def step(self) -> list[Event]:
@@ -109,7 +102,7 @@ class TransformersBackend:
         self.batch.slots.clear()
         self.batch.num_decoding = 0
         self.prefixes.clear()
-        self._unload_unused()
+        self.held.unload_unused()
         return [Failed(id, code, message) for id in ids]
 
     def close(self) -> None:
@@ -136,7 +129,7 @@ class TransformersBackend:
     def _admit(self) -> None:
         while self.waiting and len(self.batch.slots) < self.limits.slots:
             _, request = self.waiting.popitem(last=False)
-            weights = self._weights(request.owner, request.adapter)
+            weights = self.held.weights_of(request.owner, request.adapter)
             if isinstance(request, Score):
                 slot = Slot(request, weights, frozenset(), 0, request.ids.tolist())
             else:
@@ -204,7 +197,7 @@ class TransformersBackend:
         self, start: int, slots: Sequence[Slot], tokens: Sequence[Sequence[int]],
         *, keep_all: bool = False,
     ) -> Tensor:
-        self.adapters.routing.set([s.weights for s in slots], self.model.device)
+        self.held.adapters.routing.set([s.weights for s in slots], self.model.device)
         filled = [s.filled for s in slots]
         logits = self.model.forward(self.cache, start, tokens, filled, keep_all=keep_all)
         for slot, new in zip(slots, tokens, strict=True):
@@ -218,7 +211,7 @@ class TransformersBackend:
             if not np.isfinite(drawn.logps[i]):
                 yield from self._fail(slot, Code.ENGINE, "the model's logits are not numbers")
                 continue
-            slot.take(drawn, i, self._number(slot))
+            slot.take(drawn, i, self.held.number(slot))
             self.num_sampled += 1
             if slot.finish:
                 yield from self._end(slot, slot.finish)
@@ -237,7 +230,7 @@ class TransformersBackend:
         if slot.missing == 0:
             logps, topk_ids, topk_logps = (np.concatenate(c) for c in zip(*slot.rows, strict=True))
             self._remove(slot)
-            yield Scored(request.id, self._number(slot), logps, topk_ids, topk_logps)
+            yield Scored(request.id, self.held.number(slot), logps, topk_ids, topk_logps)
 
     # --- ends --------------------------------------------------------------------------------
 
@@ -265,89 +258,11 @@ class TransformersBackend:
     def _remove(self, slot: Slot) -> None:
         self.batch.remove(slot)
         if slot.weights is not None:
-            self._unload_unused()
-
-    # --- versions ----------------------------------------------------------------------------
-
-    def _weights(self, owner: str, adapter: str) -> Key | None:
-        key = (owner, adapter, self.current.get((owner, adapter), 0))
-        return key if key in self.adapters.keys else None
-
-    def _number(self, slot: Slot) -> int:
-        return slot.weights[2] if slot.weights is not None else self.base_number
+            self.held.unload_unused()
 
     @torch.inference_mode()
     def load(self, version: Version, manifest: Manifest | None) -> Loaded:
-        started = time.monotonic()
-        key = (version.owner, version.adapter, version.number)
-        is_held = key in self.adapters.keys or key in self._loaded
-        if is_held or (version.kind == "lora" and manifest is None):
-            self._make_current(key)
-            return self._loaded.get(key, Loaded(*key, 0.0, 0.0, 0.0))
-        if version.kind == "lora":
-            assert manifest is not None, "checked above"
-            worst, mean = self._load_lora(key, Path(version.path), manifest)
-        else:
-            worst, mean = self._load_full(key, Path(version.path), manifest)
-        self._loaded[key] = Loaded(*key, worst, mean, time.monotonic() - started)
-        return self._loaded[key]
-
-    def _load_lora(self, key: Key, folder: Path, manifest: Manifest) -> tuple[float, float]:
-        if self.base_number:
-            raise VersionError("an adapter cannot be served over changed base weights",
-                               found=f"base weights of version {self.base_number}")
-        if sum(k[:2] == key[:2] for k in self.adapters.keys) >= MAX_HELD:
-            raise Busy(f"{MAX_HELD} versions of the adapter are in use by running requests")
-        canary = disk.read_canary(folder, manifest)
-        self.adapters.load(key, folder, manifest.weight_files)
-        try:
-            self.adapters.routing.set([key], self.model.device)
-            found = compare(self.model, canary, self.tolerance)
-        except VersionError:
-            self.adapters.unload(key)
-            raise
-        self._make_current(key)
-        return found
-
-    def _make_current(self, key: Key) -> None:
-        self.current[key[:2]] = key[2]
-        self._unload_unused()
-
-    def _unload_unused(self) -> None:
-        used = {s.weights for s in self.batch.slots}
-        used |= {(o, a, n) for (o, a), n in self.current.items()}
-        for key in [k for k in self.adapters.keys if k not in used]:
-            self.adapters.unload(key)
-            self.prefixes.drop(key)
-            self._loaded.pop(key, None)
-
-    def _load_full(
-        self, key: Key, folder: Path, manifest: Manifest | None
-    ) -> tuple[float, float]:
-        """Swap the base weights; running requests go on, their entries are computed again."""
-        if self.adapters.keys:
-            raise VersionError("full weights cannot be changed under adapters that are served")
-        canary = None
-        if manifest is not None:
-            self.full.check(folder, manifest)
-            canary = disk.read_canary(folder, manifest)
-        stash = self.full.stash()
-        try:
-            if manifest is not None:
-                self.full.copy_version(folder, manifest)
-            else:
-                self.full.copy_first()
-            self.adapters.routing.set([], self.model.device)
-            found = compare(self.model, canary, self.tolerance)
-        except Exception:
-            self.full.restore(stash)  # whatever went wrong, the previous weights serve on
-            raise
-        self.base_number = key[2]
-        self.current = {key[:2]: key[2]}
-        self.prefixes.clear()
-        self.batch.forget_entries()
-        self._loaded.clear()
-        return found
+        return self.held.load(version, manifest)
 
 
 def _too_late(slot: Slot) -> str:

@@ -24,6 +24,12 @@ def wishes_form(clause: str, is_known: Known) -> bool:
     return bool(_LISTS.match(text))
 
 
+def tells_of_other(clause: str, is_known: Known) -> bool:
+    """Whether a clause asks to be told of a subject that is not known."""
+    told = _TELLS.match(clause)
+    return bool(told and _has_subject(clause[told.end() :], is_known))
+
+
 def is_form_alone(clause: str) -> bool:
     """Whether a clause without a verb names a form: `numbered steps`, `as a table`."""
     text = _REASON.sub("", clause)
@@ -45,10 +51,13 @@ def prefers_form(text: str) -> bool:
 
 def _is_form(text: str, is_known: Known = lambda word: False) -> bool:
     """Whether at least one word is of form, and every other one says nothing or is known."""
-    text = _DEFINITE.sub(lambda one: "" if is_known(one[0]) else one[0], text)
-    found = set(_WORD.findall(text))
-    rest = found - _FORM - _BESIDE - FUNCTION_WORDS
-    return not found.isdisjoint(_FORM) and all(word.isdigit() or is_known(word) for word in rest)
+    return not _FORM.isdisjoint(_WORD.findall(text)) and not _has_subject(text, is_known)
+
+
+def _has_subject(text: str, is_known: Known) -> bool:
+    text = _DEFINITE.sub(lambda one: "" if is_known(one[0]) else one[0], _EACH.sub("", text))
+    rest = set(_WORD.findall(text)) - _FORM - _BESIDE - FUNCTION_WORDS
+    return not all(word.isdigit() or is_known(word) for word in rest)
 
 
 _NOUNS = word_set(
@@ -69,19 +78,22 @@ _FORM = _NOUNS | word_set(
     informally casually politely compactly alphabetically chronologically"""
 )
 _BESIDE = word_set(
-    """one two three four five six seven eight nine ten eleven twelve fifteen twenty thirty fifty
-    hundred half couple several single separate own per max maximum minimum least around under
+    """one two three four five six seven eight nine ten eleven twelve fifteen twenty thirty forty
+    fifty sixty eighty hundred half couple several single separate own per max maximum
+    minimum least around under
     within without using instead rather really quite bit little lot much many slightly even full
-    complete whole entire proper nice good better best clear clearly clean neat real normal
+    complete whole entire proper nice good great greater better best clear
+    clearly clean neat real normal
     normally usual usually everyday common big small answer answers reply replies response
     responses version explanation explanations everything things thing something information info
     content facts result results example examples number numbers item items part parts summary
     always never not only every between top end begin front blank empty easily faster easier
-    quickly fewer read key main"""
+    quickly fewer read key main term terms most"""
 )
 
 _WORD = re.compile(r"[^\W_]+|_{2,}")
 _DEFINITE = re.compile(r"\b(?:the|these|those|your|its) [a-z]+\b")
+_EACH = re.compile(r"\b(?:per|each|every) [a-z]+\b")
 _ADVERBS = (
     r"(?:(?:also|just|really|always|usually|generally|normally|personally|only|would|do|much"
     r"|still|rather|simply|can|could|will|do not|did not) ){0,3}"
@@ -89,11 +101,12 @@ _ADVERBS = (
 _REASON = re.compile(
     r",? (?:(?:because|since|so|as|when|if|that|which) (?:that )?(?:i|we|it|my|our|the|they)\b"
     r"|to (?:read|follow|print|scan|skim|copy|use|keep|understand)\b"
-    r"|(?:that is|it is|thanks|thank you)\b).*$"
+    r"|(?:that is|it is|thanks|thank you)\b).*$|, (?:i|we|my|our|this|it|that|you|the)\b.*$"
 )
 _GIVES = re.compile(
     r"(?:write|draft|compose|create|generate|give|show|send|hand|use|print|present|provide|return"
-    r"|produce|display|make|put|keep|format|structure|arrange|organi[sz]e|phrase|list|lay|do"
+    r"|produce|display|make|put|keep|format|structure|arrange|organi[sz]e|phrase|list|lay"
+    r"|do(?! (?:you|i|we|they|not)\b)"
     r"|try|go (?:into|for|with)|have|let (?:me|us) (?:have|see|get)|let us use|turn|output|rewrite"
     rf"|i {_ADVERBS}(?:want|need|like|love|wish|hope|appreciate|prefer)(?: for)?(?: to (?:see|have"
     r"|get|read))?(?<!i like)(?<!i love)"
@@ -112,7 +125,7 @@ _LISTS = re.compile(r"list (?:it|them|this|these|those|everything|all of (?:it|t
 _FRAGMENT = re.compile(
     r"(?!(?:no|any|some|more) (?:more )?(?:words?|text)\b)(?:(?:please|just|only|maybe|rather"
     r"|simply) )?(?:in|as|with|without|no|not|a|an|one|two|three|four|five|six|seven|eight|nine"
-    r"|ten|max|at|under|fewer|less|more|half|\d+"
+    r"|ten|twelve|twenty|thirty|forty|fifty|(?:a )?hundred|max|at|under|fewer|less|more|half|\d+"
     rf"|{'|'.join(sorted(_FORM))})\b"
 )
 _STATES = re.compile(
@@ -128,7 +141,8 @@ _LIKES = re.compile(
 )
 _READS = re.compile(
     rf"i (?:\w+ )?{_ADVERBS}(?:read|follow|understand|learn|remember|scan|skim|grasp|process"
-    r"|digest|take in|work|do|cope|think|see|get|find|am)\b(?! (?:the|this|that|these|those|your)\b)"
+    r"|digest|take in|work|do|cope|think|see|get|find|am)\b"
+    r"(?! (?:the|this|that|these|those|your)\b)"
     r"(?: (?:more )?(?:used to|comfortable|happier|fond of|a fan of))?"
 )
 _EASE = re.compile(

@@ -39,6 +39,8 @@ class Reply:
     """What must be known of the reply to read the sentences that follow it."""
 
     words: frozenset[str]
+    stems: frozenset[str]
+    """of the same words"""
     has_code: bool
     offers: bool
     """it ends with a question"""
@@ -53,6 +55,7 @@ class Reply:
         offers = text.rstrip(" \n*_)").endswith("?")
         return cls(
             words=words - FUNCTION_WORDS,
+            stems=frozenset(map(stem, words - FUNCTION_WORDS)),
             has_code="`" in text or bool(re.search(r"^[ \t]{0,8}(?:def|import|\$) ", text, re.M)),
             offers=offers,
             asks_back=offers and len(text) <= MAX_QUESTION_CHARS,
@@ -62,7 +65,7 @@ class Reply:
     def knows(self, word: str) -> bool:
         """Whether the request names the word, or the reply one that comes with `the`."""
         named = word.rpartition(" ")[2]
-        return stem(named) in self.asked or (named != word and named in self.words)
+        return stem(named) in self.asked or (named != word and stem(named) in self.stems)
 
 
 def kind_of(sentence: str, asks: bool, reply: Reply) -> Kind:
@@ -81,7 +84,7 @@ def kind_of(sentence: str, asks: bool, reply: Reply) -> Kind:
     kind = (
         _form(wish, head, reply)
         or _question(head, asks)
-        or _request(wish, head)
+        or _request(wish, head, reply)
         or _complaint(wish, head, reply)
     )
     if kind and not (kind is Kind.CHANGE and reply.asks_back):
@@ -143,7 +146,10 @@ def _question(head: str, asks: bool) -> Kind | None:
     return Kind.FAULT if say.ABOUT_REPLY.search(head) else Kind.QUESTION
 
 
-def _request(text: str, head: str) -> Kind | None:
+def _request(text: str, head: str, reply: Reply) -> Kind | None:
+    if say.IN_PLAIN_WORDS.search(text):
+        other = forms.tells_of_other(head, reply.knows)
+        return Kind.REQUEST if other else Kind.CHANGE
     if say.ANOTHER_FORM.search(text):
         return Kind.CHANGE
     onward = bool(moves.ONWARD_LEAD.match(text))
@@ -157,7 +163,8 @@ def _request(text: str, head: str) -> Kind | None:
 
 
 def _complaint(text: str, head: str, reply: Reply) -> Kind | None:
-    clauses = (text, head, *text.split(", ")[1:])
+    later = () if moves.INVERTED.match(head) else text.split(", ")[1:]
+    clauses = (text, head, *later)
     for kind, pattern in _COMPLAINTS:
         if any(map(pattern.search, clauses)):
             return kind

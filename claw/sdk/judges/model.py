@@ -107,13 +107,14 @@ async def within(seconds: float, asked: Sequence[Awaitable[Any]]) -> tuple[list[
     finally:
         for task in tasks:
             task.cancel()
-    answers, errors = [], []
-    for task in await asyncio.gather(*tasks, return_exceptions=True):
-        is_error = isinstance(task, BaseException)
-        answers.append(None if is_error else task)
-        if is_error:
-            late = isinstance(task, asyncio.CancelledError)
-            errors.append(f"no answer within {seconds:g} s" if late else _said(task))
+    answers: list[Any] = []
+    errors: list[str] = []
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        answers.append(None if isinstance(result, BaseException) else result)
+        if isinstance(result, asyncio.CancelledError):
+            errors.append(f"no answer within {seconds:g} s")
+        elif isinstance(result, BaseException):
+            errors.append(_said(result))
     return answers, errors
 
 

@@ -12,6 +12,7 @@ PRAISE = any_of(
     r"\bthanks to you\b|\byou \w+ (?:\w+ ){0,3}(?:well|perfectly|beautifully|brilliantly)$",
     r"\bi am (?:\w+ )?(?:happy|pleased|satisfied|glad|impressed|delighted|thrilled)\b(?! to)",
     r"\bsounds like a plan\b",
+    rf"^(?:{words.OPENERS}[,!]? ){{0,2}}(?:what a |such a )?{words.GREAT} {words.PARTS}$",
     r"\b(?:thanks|thx|tysm|cheers)\b(?! (?:note|to))|\bthank you\b(?! (?:note|card|letter|e-?mail"
     r"|message|speech|gift|page))|\bty$",
     r"\bappreciated?\b(?! (?:it )?if)",
@@ -144,7 +145,8 @@ NEW = re.compile(
     r"|deploy|install|email|forward|share|post|upload|submit|order|buy|cancel"
     r"|try (?:a|an|another)|test|debug|analy[sz]e|review|proofread|make (?:a|an|me|some|\d)"
     r"|elaborate"
-    r"|walk me|i (?:would like|want|need) to|i (?:also )?(?:need|want|would (?:like|love)) (?:help|a|an|some|your help)"
+    r"|walk me|i (?:would like|want|need) to|i (?:also )?(?:need|want|would (?:like|love))"
+    r" (?:help|a|an|some|your help)"
     r"|i have (?:a|an|another|one|some|two))\b"
 )
 

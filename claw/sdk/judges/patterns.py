@@ -83,6 +83,8 @@ CORRECTS = any_of(
     r"\b(?:is|was|are|does|do) not (?:at all |really |quite |exactly |even )?"
     r"(?:what|how|why|where|who|when|the one|the \w+ i)\b",
     r"\bnot (?:quite|exactly|really|there yet|what i)\b",
+    r"\b(?:never|hardly|barely|scarcely|far from|nothing like|anything but|opposite of|instead of"
+    rf"|different from|half of|part of) (?:{words.ADVERB} )?(?:what|how|the way) i\b",
     r"\byou (?:have |may have |seem to have |must have |apparently )?"
     r"(?:misunderst\w+|misread|mixed up|confused|forgot\w*|missed|left out|skipped|ignored|omitted"
     r"|overlooked|invented|made up|hallucinated|broke|mis\w+ed|got \w+(?: \w+)? wrong"
@@ -115,6 +117,7 @@ CORRECTS = any_of(
     r"|got|uses|used|took|picked|chose) (?:me |us )?"
     r"(?:the|a) wrong\b",
     r"\b(?:more|less|longer|shorter) than i (?:needed|need|asked|wanted|want)\b",
+    r"\b(?:this|that|here) is what i (?:need|want|mean|would like) ?:",
     r"^what i (?:need|want|am after|asked)\b|\bi (?:just|only) (?:need|want)(?:ed)? (?!to\b)",
     r", (?:and )?not (?!sure|only|that|bad|to|really|yet|at all)(?:\w+ ){0,3}\w+$",
     rf"\b(?:wrong|incorrect) (?:{words.PARTS}|person|place|city|country|year|day|time|file|one"
@@ -213,13 +216,16 @@ CHANGES = any_of(
 ANOTHER_FORM = any_of(
     r"\bsame (?:thing |one |text |answer )?(?:again )?but\b",
     r"^(?:please )?(?:just|only) (?:the|answer|(?:give|show|tell|send) me (?:the|one|your))\b",
-    r"\b(?:in|with) (?:simple|simpler|plain|plainer|other|fewer|your own) (?:terms|words|english)"
-    r"|\blike i (?:am|was) (?:five|5|a)\b",
     rf"\b(?:a|an|one|something|anything) (?:bit |little |lot |much |slightly )?{words.BETTER}$",
     rf"\b{words.BETTER} (?:version|answer|response|reply|one|text|draft|explanation|wording|title"
     r"|option|alternative|summary|tone)\b(?! (?:of|to (?!say|put|write)))",
     r"\b(?:another|different|alternative|new) (?:version|wording|phrasing|tone|style|format)\b",
     rf"\b(?:more|less|fewer) {words.PARTS}\b(?! (?:about|on|of|regarding))",
+)
+
+IN_PLAIN_WORDS = re.compile(
+    r"\b(?:in|with) (?:simple|simpler|plain|plainer|other|fewer|your own) (?:terms|words|english)"
+    r"|\blike i (?:am|was) (?:five|5|a)\b"
 )
 
 AFRESH = re.compile(

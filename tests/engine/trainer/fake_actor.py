@@ -29,7 +29,7 @@ class FakeActor:
         self.acknowledges = True
         self.speaks = True
 
-    def until(self, what: Any, timeout_s: float = 60.0) -> None:
+    def until(self, what: Any, timeout_s: float = 120.0) -> None:
         """Serve until `what()` is true; AssertionError when it does not become so."""
         end = time.monotonic() + timeout_s
         while not what():

@@ -22,7 +22,7 @@ from worker_doubles import (
 
 from claw.engine.versions import VersionError
 from claw.engine.worker.backend import Busy
-from claw.engine.worker.transformers import MAX_HELD
+from claw.engine.worker.held import MAX_HELD
 from claw.records import Version
 
 
@@ -101,7 +101,7 @@ def test_new_requests_use_the_new_adapter_and_running_ones_finish_on_theirs(mode
             requests.append(request(PROMPTS[len(requests)], max_tokens=25))
             driver.submit(requests[-1])
         driver.step(3)
-    assert set(driver.backend.adapters.keys) == {("default", "default", 1),
+    assert set(driver.backend.held.adapters.keys) == {("default", "default", 1),
                                                  ("default", "default", 2)}
     driver.finish()
     models = {0: plain(model_dir), 1: plain_lora(model_dir, v1), 2: plain_lora(model_dir, v2)}
@@ -109,9 +109,9 @@ def test_new_requests_use_the_new_adapter_and_running_ones_finish_on_theirs(mode
         got, number = driver.got[r.id], i // 2
         assert set(got.versions) == {number} and len(got.ids) == 25
         check_spans(got, prompt, {number: models[number]})
-    assert set(driver.backend.adapters.keys) == {("default", "default", 2)}, "the old one is gone"
+    assert set(driver.backend.held.adapters.keys) == {("default", "default", 2)}, "the old one is gone"
     assert all(set(layer.held) == {("default", "default", 2)}
-               for layer in driver.backend.adapters.layers.values())
+               for layer in driver.backend.held.adapters.layers.values())
 
 
 def test_rank_stabilised_and_patterned_adapters_score_as_in_peft(model_dir, tmp_path):
@@ -132,11 +132,11 @@ def test_a_hundred_adapter_swaps_leave_one_behind(model_dir, tmp_path):
     for i in range(100):
         driver.step()
         load(driver.backend, versions[(i + 1) % 2])
-        assert len(driver.backend.adapters.keys) <= 2
+        assert len(driver.backend.held.adapters.keys) <= 2
     driver.finish()
     got = driver.got[long.id]
     assert set(got.versions) == {1} and len(got.ids) == 120
-    assert len(driver.backend.adapters.keys) == 1
+    assert len(driver.backend.held.adapters.keys) == 1
 
 
 def test_a_version_waits_while_too_many_older_ones_are_in_use(model_dir, tmp_path):
@@ -160,7 +160,7 @@ def test_going_back_to_the_base_serves_without_an_adapter(model_dir, tmp_path):
     got, = driver.run(request(PROMPTS[1]))
     assert set(got.versions) == {0}
     check_numbers(plain(model_dir), PROMPTS[1], got)
-    assert not driver.backend.adapters.keys
+    assert not driver.backend.held.adapters.keys
 
 
 # --- refusals --------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_the_canary_catches_an_adapter_whose_update_was_lost(model_dir, tmp_path
                 tensors[name] *= 0
 
     refused(driver, spoilt(tmp_path / "v", change), "canary", "nats")
-    assert not driver.backend.adapters.keys
+    assert not driver.backend.held.adapters.keys
 
 
 @pytest.mark.parametrize(("change", "words"), [
@@ -275,7 +275,7 @@ def test_adapters_that_do_not_bind_are_refused(change, words, model_dir, tmp_pat
     driver = Driver(backend_of(model_dir))
     lora_version(tmp_path / "v", 1, model_dir)
     refused(driver, spoilt(tmp_path / "v", change), *words)
-    assert not driver.backend.adapters.keys
+    assert not driver.backend.held.adapters.keys
 
 
 def test_adapters_with_parts_that_are_not_served_are_refused(model_dir, tmp_path):

@@ -51,7 +51,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--at-once", type=int, default=6, help="conversations at a time")
     parser.add_argument("--at-least", type=int, default=24,
                         help="go on for so many even when three in a row are hits before")
-    parser.add_argument("--batch", type=int, default=8, help="samples of a step")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--runs", default="runs")
     parser.add_argument("--name", default="", help="of the run folder")
@@ -88,7 +87,7 @@ def _talk(run: runs.Run, options: argparse.Namespace) -> tuple[list[Conversation
             talks += new
             versions += [version] * len(new)
             tell("learning")
-            run.wait_idle(options.batch)
+            run.wait_idle()
         tell("done")
     return talks, versions
 

@@ -38,19 +38,20 @@ class Run:
         """What `/v1/status` says: version, turns by state, trainer."""
         return self.client.get("/status", cast_to=dict[str, Any])
 
-    def wait_idle(self, batch: int, timeout_s: float = 300.0) -> None:
-        """Wait until every judged turn that fills a step is learned and served."""
+    def wait_idle(self, timeout_s: float = 300.0) -> None:
+        """Wait until every judged turn is learned and the newest version serves."""
         until = time.monotonic() + timeout_s
-        while time.monotonic() < until and not self._is_idle(batch):
+        while time.monotonic() < until and not self._is_idle():
             self.check()
             time.sleep(1.0)
 
-    def _is_idle(self, batch: int) -> bool:
+    def _is_idle(self) -> bool:
         status = self.status()
         turns, trainer = status.get("turns", {}), status.get("trainer", {})
-        is_training = trainer.get("state") == "training" or turns.get("judging", 0) > 0
-        return (not is_training and turns.get("queued", 0) < batch
-                and status.get("served_version") == status.get("version"))
+        is_learning = trainer.get("state") == "training" or any(
+            turns.get(state) for state in ("open", "judging", "queued")
+        )
+        return not is_learning and status.get("served_version") == status.get("version")
 
     def check(self) -> None:
         """Raise when the run has ended."""
