@@ -137,7 +137,8 @@ class ModelLoop:
         frames = wire.encode(message)
         while not self._stop.is_set():
             try:
-                return out.send_multipart(frames)
+                out.send_multipart(frames)
+                return
             except zmq.Again:
                 continue  # the actor does not read: wait, but not for ever
 

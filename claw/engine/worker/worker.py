@@ -114,7 +114,7 @@ class Worker:
             poller.register(self.announcements, zmq.POLLIN)
         if self.actor.getsockopt(zmq.EVENTS) & zmq.POLLOUT:
             poller.register(self.events, zmq.POLLIN)  # else the model waits for the actor
-        poller.poll(POLL_S * 1000)
+        poller.poll(int(POLL_S * 1000))
         came_back = self.link.watch()
         self._check_model(came_back)
         self._read_actor()

@@ -109,9 +109,10 @@ def test_new_requests_use_the_new_adapter_and_running_ones_finish_on_theirs(mode
         got, number = driver.got[r.id], i // 2
         assert set(got.versions) == {number} and len(got.ids) == 25
         check_spans(got, prompt, {number: models[number]})
-    assert set(driver.backend.held.adapters.keys) == {("default", "default", 2)}, "the old one is gone"
-    assert all(set(layer.held) == {("default", "default", 2)}
-               for layer in driver.backend.held.adapters.layers.values())
+    newest = {("default", "default", 2)}
+    adapters = driver.backend.held.adapters
+    assert set(adapters.keys) == newest, "the old one is gone"
+    assert all(set(layer.held) == newest for layer in adapters.layers.values())
 
 
 def test_rank_stabilised_and_patterned_adapters_score_as_in_peft(model_dir, tmp_path):
