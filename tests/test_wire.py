@@ -1,5 +1,6 @@
 """Messages survive the wire whole; garbage is refused in words."""
 
+import contextlib
 import time
 from dataclasses import replace
 
@@ -119,10 +120,8 @@ def test_a_field_of_the_wrong_type_is_refused() -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.binary(max_size=200), max_size=4))
 def test_random_bytes_never_raise_anything_but_a_wire_error(raw: list[bytes]) -> None:
-    try:
+    with contextlib.suppress(WireError):
         wire.decode(raw)
-    except WireError:
-        pass
 
 
 def test_tcp_without_keys_is_refused() -> None:

@@ -105,7 +105,8 @@ class Launcher:
     def _specs(self) -> list[tuple[str, str, dict[str, Any]]]:
         a, run_dir = self._addresses, str(self.run.path)
         values = settings.resolved(self.config)
-        common = {"config": values, "model_dir": str(self.model_dir), "run_dir": run_dir}
+        started = {"config": values, "run_dir": run_dir, "launcher": os.getpid()}
+        common = started | {"model_dir": str(self.model_dir)}
         sockets = {n: a[n] for n in ("workers", "runners", "trainer")}
         specs: list[tuple[str, str, dict[str, Any]]] = [
             ("actor", "claw.engine.actor", common | {"sockets": sockets, "resume": self.resume}),
@@ -119,8 +120,8 @@ class Launcher:
             specs.append(("trainer", "claw.engine.trainer", common | {
                 "actor": a["trainer"], "versions": a["versions"], "resume": self.resume,
             }))
-        specs.append(("runner", "claw.engine.runner", {
-            "config": values, "actor": a["runners"], "run_dir": run_dir,
+        specs.append(("runner", "claw.engine.runner", started | {
+            "actor": a["runners"],
             "api_key_file": str(self.run.path / "api_key"), "ready": str(self._ready_file),
             "trace_hooks": self.trace_hooks,
         }))
@@ -184,7 +185,7 @@ class Launcher:
     def _revive(self, child: Child) -> None:
         assert child.popen is not None
         code = child.popen.returncode
-        if code == 0:
+        if code == 0 and self._may_end(child):
             child.is_done = True
             return
         now = time.monotonic()
@@ -201,6 +202,11 @@ class Launcher:
         pids = {n: c.popen.pid for n, c in self.children.items() if c.popen}
         self.run.write_json("run.json", self.run.read_json("run.json") | {"processes": pids})
 
+    def _may_end(self, child: Child) -> bool:
+        """A runner without tasks left and a trainer after its last step end by themselves."""
+        is_last_step = child.name == "trainer" and self.config.train.max_steps > 0
+        return child.name == "runner" or is_last_step
+
     def _mark_resume(self, child: Child) -> None:
         """A restarted actor or trainer continues, whatever the first start was."""
         spec = json.loads(child.spec.read_text())
@@ -208,9 +214,8 @@ class Launcher:
             self.run.write_json(f"specs/{child.name}.json", spec | {"resume": True})
 
     def watch(self, each: Callable[[], None], interval_s: float = 0.5) -> None:
-        """Tend the processes until the run is over (its runner or trainer is done)."""
-        while not any(self.children[n].is_done for n in ("runner", "trainer")
-                      if n in self.children):
+        """Tend the processes until the runner has nothing left to do (an app never ends)."""
+        while not self.children["runner"].is_done:
             self.tend()
             each()
             time.sleep(interval_s)

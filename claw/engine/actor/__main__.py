@@ -1,32 +1,17 @@
-"""`python -m claw.engine.actor --spec FILE.json`: the launcher starts the actor so."""
+"""`python -m claw.engine.actor --spec FILE.json`: {config, sockets, model_dir, run_dir, resume}."""
 
-import argparse
-import json
-import logging
 import sys
-from pathlib import Path
 
-from claw import config as settings
-from claw.errors import ClawError
+from claw import config
+from claw.engine import process
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="claw.engine.actor")
-    parser.add_argument("--spec", required=True, type=Path)
-    spec = json.loads(parser.parse_args().spec.read_text(encoding="utf-8"))
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s actor %(levelname)s %(name)s: %(message)s"
-    )
+def start(spec: process.Spec) -> None:
     from claw.engine.actor.actor import run
 
-    try:
-        run(settings.parse(spec["config"]), sockets=spec["sockets"], model_dir=spec["model_dir"],
-            run_dir=spec["run_dir"], resume=bool(spec.get("resume")))
-    except ClawError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    run(config.parse(spec["config"]), sockets=spec["sockets"], model_dir=spec["model_dir"],
+        run_dir=spec["run_dir"], resume=bool(spec.get("resume")))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(process.main("actor", start))

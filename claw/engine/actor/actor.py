@@ -19,7 +19,7 @@ import zmq.asyncio
 
 from claw import config as settings
 from claw.config import RunConfig
-from claw.engine import wire
+from claw.engine import parent, wire
 from claw.engine.actor.parts import Parts
 from claw.engine.actor.runner_link import RunnerLink
 from claw.engine.actor.trainer_link import TrainerLink
@@ -46,7 +46,7 @@ class Actor:
         self.config, self._run_dir = config, Path(run_dir)
         self.garbage: Counter[str] = Counter()
         self._stopping = asyncio.Event()
-        self._parent = os.getppid()
+        self._parent = parent.pid()
         self._context = zmq.asyncio.Context()
         keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
         self._sockets = {

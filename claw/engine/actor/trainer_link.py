@@ -165,7 +165,11 @@ class TrainerLink:
             if state != "acked":
                 log.warning("acknowledged lease %s is %s here", lease_id, state or "unknown")
             return
-        self._trained(lease, version.number, wire.pack(update)[0])
+        why = str(message.get("why") or "")
+        if why:
+            self._not_trained(lease, version.number, why)
+        else:
+            self._trained(lease, version.number, wire.pack(update)[0])
         self.status = self.status | {"step": update.step}
         self._on_update(update, version, len(lease.samples))
 
@@ -177,6 +181,16 @@ class TrainerLink:
             )
             for sample in lease.samples:
                 self._ledger.move(sample.turn_id, TurnState.TRAINED, f"v{number}")
+        self._buffer.finish(lease.id)
+
+    def _not_trained(self, lease: Lease, number: int, why: str) -> None:
+        """The step changed nothing, or the gate refused its version: nobody serves them."""
+        with self._journal.write():
+            self._journal.put_lease(lease.id, "acked", number)
+            self._journal.put_event("step.refused", f"v{number}", why[:500])
+            self._journal.put_sample_state([s.id for s in lease.samples], "dropped", reason=why)
+            for sample in lease.samples:
+                self._ledger.skip(sample.turn_id, "step_refused")
         self._buffer.finish(lease.id)
 
     # --- versions ----------------------------------------------------------------------------

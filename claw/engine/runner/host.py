@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from claw.config import RunConfig
-from claw.engine import wire
+from claw.engine import parent, wire
 from claw.engine.runner.engine import WireEngine
 from claw.engine.runner.episodes import Episodes, plays
 from claw.errors import UsageError
@@ -26,10 +26,11 @@ STOP_S = 20.0
 
 
 def run(
-    config: RunConfig, *, actor: str, run_dir: Path, api_key: str, ready: Path | None
+    config: RunConfig, *, actor: str, run_dir: Path, api_key: str, ready: Path | None,
+    trace_hooks: bool = False,
 ) -> None:
     """Host the run's plugin until SIGTERM, the actor's stop, or the end of the parent."""
-    plugin = registry.load(config.plugin_name)
+    plugin = registry.load(config.plugin_name, trace_hooks=trace_hooks)
     if not plugin.has("claw_app") and not plays(plugin):
         raise UsageError(
             f"plugin {plugin.name!r} has nothing to run",
@@ -60,7 +61,7 @@ class Host:
         work = self._serve() if self._plugin.has("claw_app") else self._play()
         watchers = [
             asyncio.create_task(watcher)
-            for watcher in (self._end.wait(), _orphaned(os.getppid()), self._stopped())
+            for watcher in (self._end.wait(), _orphaned(parent.pid()), self._stopped())
         ]
         try:
             await _until_any(asyncio.create_task(work), watchers)
@@ -116,9 +117,9 @@ async def _until_any(work: "asyncio.Task[None]", watchers: list["asyncio.Task[An
             task.result()
 
 
-async def _orphaned(parent: int) -> None:
+async def _orphaned(launcher: int) -> None:
     """Return when the process that started this one has gone."""
-    while os.getppid() == parent:
+    while os.getppid() == launcher:
         await asyncio.sleep(0.5)
     log.warning("the launcher is gone; stopping")
 

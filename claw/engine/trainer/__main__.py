@@ -1,7 +1,19 @@
-"""python -m claw.engine.trainer --spec FILE.json"""
+"""`python -m claw.engine.trainer --spec FILE.json`: {config, actor, versions, model_dir, run_dir,
+resume}.
+"""
 
 import sys
 
-from claw.engine.trainer.process import main
+from claw import config
+from claw.engine import process
 
-sys.exit(main(sys.argv[1:]))
+
+def start(spec: process.Spec) -> None:
+    from claw.engine.trainer.process import run
+
+    run(config.parse(spec["config"]), actor=spec["actor"], versions=spec["versions"],
+        model_dir=spec["model_dir"], run_dir=spec["run_dir"], resume=bool(spec.get("resume")))
+
+
+if __name__ == "__main__":
+    sys.exit(process.main("trainer", start))

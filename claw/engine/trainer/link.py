@@ -17,7 +17,7 @@ import time
 
 import zmq
 
-from claw.engine import wire
+from claw.engine import parent, wire
 from claw.errors import ClawError, WireError
 from claw.records import Version, new_id
 
@@ -50,7 +50,7 @@ class Link:
         """rollback requests that wait for the trainer"""
         self._inbox: queue.Queue[wire.Message] = queue.Queue()
         self._beat = ("starting", 0, time.monotonic())
-        self._parent = os.getppid()
+        self._parent = parent.pid()
         self._context = zmq.Context()
         self._dealer = wire.open_socket(
             self._context, zmq.DEALER, actor, bind=False, keys=keys, identity=b"trainer"

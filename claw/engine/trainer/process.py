@@ -4,12 +4,8 @@ Owns: opening and closing what the loop needs, signals, the spec file.
 Does not own: the loop (trainer), restarting (the launcher).
 """
 
-import argparse
-import json
 import logging
-import os
 import signal
-import sys
 import threading
 from pathlib import Path
 
@@ -23,7 +19,6 @@ from claw.engine.trainer import step
 from claw.engine.trainer.link import Link, Stopped
 from claw.engine.trainer.trainer import Trainer
 from claw.engine.trainer.weights import Shelf
-from claw.errors import ClawError
 
 log = logging.getLogger(__name__)
 
@@ -64,22 +59,3 @@ def _end_politely(link: Link) -> None:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: link.stopping.set())
-
-
-def main(argv: list[str]) -> int:
-    """Read the spec {config, actor, versions, model_dir, run_dir, resume}; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m claw.engine.trainer")
-    parser.add_argument("--spec", required=True, type=Path)
-    spec = json.loads(parser.parse_args(argv).spec.read_text(encoding="utf-8"))
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    try:
-        run(
-            settings.parse(spec["config"]), actor=spec["actor"], versions=spec["versions"],
-            model_dir=spec["model_dir"], run_dir=spec["run_dir"],
-            resume=bool(spec.get("resume", False)),
-        )
-    except ClawError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0

@@ -78,7 +78,7 @@ def make(
     student: Student, teacher: Teacher, items: list[Item], micro: MicroBatch, config: RunConfig,
     seed: int,
 ) -> Targets:
-    """Put together what the configured method asks for. Formulas: DESIGN section 5 and `loss`."""
+    """Put together what the configured method asks for. Formulas: `loss`, docs/formulas.md."""
     method = loss.METHODS[config.train.method]
     old_T, is_T = _old(student, items, config)
     targets = Targets(old_T, _join([i.sample.advantages for i in items], old_T), is_T)

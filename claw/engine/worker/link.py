@@ -12,6 +12,8 @@ import time
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from claw.engine import parent
+
 LOST = {zmq.EVENT_DISCONNECTED, zmq.EVENT_CONNECT_RETRIED, zmq.EVENT_CLOSED}
 FOUND = {zmq.EVENT_HANDSHAKE_SUCCEEDED}
 HANDSHAKE_S = 0.5
@@ -32,7 +34,7 @@ class Link:
         self.monitor = socket.get_monitor_socket(sum(LOST | FOUND))
         self._socket = socket
         self._dead_after_s = dead_after_s
-        self._parent = os.getppid()
+        self._parent = parent.pid()
         self._is_connected = True  # until the monitor says otherwise, again and again
         self._heard = time.monotonic()
 

@@ -1,0 +1,23 @@
+"""Which process started this one: a process of a run ends when its launcher is gone.
+
+Owns: the pid to compare `os.getppid()` with. Does not own: looking, and ending.
+
+The launcher writes its pid into the spec, since it may be gone before a child has loaded far enough
+to ask who its parent is; the parent would then be the system's first process, which never ends.
+"""
+
+import os
+from typing import Any
+
+_launcher = 0
+
+
+def note(spec: dict[str, Any]) -> None:
+    """Take the launcher's pid from a spec, if it names one; first thing in a process."""
+    global _launcher
+    _launcher = int(spec.get("launcher") or 0)
+
+
+def pid() -> int:
+    """Return the pid of the process that started this one."""
+    return _launcher or os.getppid()
