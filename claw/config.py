@@ -294,6 +294,12 @@ class RunConfig(Section):
         return self
 
 
+METHODS = ("grpo", "opd", "opd-sampled", "hybrid", "combined")
+CREDITS = ("vote", "outcome", "step")
+JUDGES = ("rules", "model", "none")
+"""built-in names; a plugin may bring more"""
+
+
 def conflicts(c: RunConfig) -> list[str]:
     """Return what the settings ask for together and cannot get."""
     found = []

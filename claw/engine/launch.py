@@ -198,6 +198,7 @@ class Launcher:
             )
         log.warning("%s ended with exit code %s; starting it again", child.name, code)
         self._mark_resume(child)
+        self._keep_port(child)
         child.start()
         pids = {n: c.popen.pid for n, c in self.children.items() if c.popen}
         self.run.write_json("run.json", self.run.read_json("run.json") | {"processes": pids})
@@ -212,6 +213,17 @@ class Launcher:
         spec = json.loads(child.spec.read_text())
         if "resume" in spec and not spec["resume"]:
             self.run.write_json(f"specs/{child.name}.json", spec | {"resume": True})
+
+    def _keep_port(self, child: Child) -> None:
+        """A restarted runner listens where clients know it, also when the port was any free one."""
+        if child.name != "runner" or not self._ready_file.exists():
+            return
+        address = str(json.loads(self._ready_file.read_text())["address"])
+        if not address:
+            return
+        spec = json.loads(child.spec.read_text())
+        spec["config"]["serve"]["port"] = int(address.rpartition(":")[2])
+        self.run.write_json("specs/runner.json", spec)
 
     def watch(self, each: Callable[[], None], interval_s: float = 0.5) -> None:
         """Tend the processes until the runner has nothing left to do (an app never ends)."""

@@ -15,7 +15,7 @@ from claw import config as settings
 from claw.config import RunConfig
 from claw.engine import control
 from claw.engine.rundir import RunDir
-from claw.errors import ClawError, UsageError
+from claw.errors import ClawError, UsageError, nearest
 
 log = logging.getLogger(__name__)
 console = Console(highlight=False)
@@ -42,7 +42,23 @@ def read_config(words: list[str], plugin: str, model: str) -> RunConfig:
     base = loaded.hook.claw_defaults() or {}
     config = settings.load(path, tuple(overrides), base)
     loaded.settings(config.plugin.get(config.plugin_name, {}))
+    _check_names(config, loaded)
     return config
+
+
+def _check_names(config: RunConfig, plugin: Any) -> None:
+    """A name that neither claw nor the plugin knows is an error here, not in a child process."""
+    asked = (
+        ("train.method", config.train.method, settings.METHODS, "claw_loss"),
+        ("credit.kind", config.credit.kind, settings.CREDITS, "claw_credit"),
+        ("judge.kind", config.judge.kind, settings.JUDGES, "claw_judges"),
+    )
+    for setting, name, known, hook in asked:
+        if name not in known and not plugin.has(hook):
+            raise UsageError(
+                f"no such {setting}", found=name, allowed=", ".join(known),
+                do=nearest(name, list(known)) or f"name one, or install a plugin with {hook}",
+            )
 
 
 # --- train and serve -------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from claw.engine.actor.signals import PERSON, merged
 from claw.engine.actor.template import TemplateRefusal
 from claw.errors import UsageError
 from claw.records import Sample, Signal, Turn, TurnKind, TurnState
+from claw.sdk import registry
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,9 @@ class Crediting:
     def __init__(self, config: RunConfig, ledger: Ledger, chat: Chat, buffer: Buffer) -> None:
         self._config, self._ledger, self._chat, self._buffer = config, ledger, chat, buffer
         self.groups = groups.Groups()
+        if config.credit.kind not in credit.TABLE and config.plugin_name:
+            # a table entry is a pure function: the one piece of a plugin that is called in here
+            registry.load(config.plugin_name).hook.claw_credit(register=credit.register)
         if config.credit.kind not in credit.TABLE:
             raise UsageError("no such credit", found=f"credit.kind = {config.credit.kind!r}",
                              allowed=", ".join(credit.TABLE))

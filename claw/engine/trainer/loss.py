@@ -5,6 +5,7 @@ under the old policy, the teacher that saw a hint, and the current weights.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +25,8 @@ class Method:
     topk: bool
     """True: OPD over the k ids of `subset`; False: over the sampled token alone"""
     description: str
+    advantage: Callable[..., Tensor] | None = None
+    """one advantage for one surrogate on the sampled token; None: `combined_advantage`"""
 
 
 METHODS = {
@@ -58,6 +61,18 @@ METHODS = {
         "one surrogate on the sampled token, its advantage the sum `combined_advantage`",
     ),
 }
+
+
+def register(name: str, advantage: Callable[..., Tensor]) -> None:
+    """Add a loss that `train.method` can name (hook `claw_loss`).
+
+    `advantage` takes what `combined_advantage` takes and returns the advantage [T] of one clipped
+    surrogate on the sampled tokens.
+    """
+    if name in METHODS:
+        raise ValueError(f"a loss is called {name!r} already")
+    described = (advantage.__doc__ or "a plugin's own advantage").strip().splitlines()[0]
+    METHODS[name] = Method(True, True, False, described, advantage)
 
 
 def token_weights(

@@ -15,10 +15,12 @@ from claw import config as settings
 from claw.config import RunConfig
 from claw.engine import wire
 from claw.engine.monitor import Monitor
-from claw.engine.trainer import step
+from claw.engine.trainer import loss, step
 from claw.engine.trainer.link import Link, Stopped
 from claw.engine.trainer.trainer import Trainer
 from claw.engine.trainer.weights import Shelf
+from claw.errors import UsageError
+from claw.sdk import registry
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ def run(
     transformers_logging.disable_progress_bar()
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
+    _learn_method(config)
     folder = Path(run_dir)
     monitor = Monitor(folder, config.track, settings.resolved(config))
     link = Link(
@@ -53,6 +56,17 @@ def run(
     finally:
         link.close()
         monitor.close()
+
+
+def _learn_method(config: RunConfig) -> None:
+    """A method that is not in the table comes from the plugin, or the run ends here."""
+    if config.train.method not in loss.METHODS and config.plugin_name:
+        registry.load(config.plugin_name).hook.claw_loss(register=loss.register)
+    if config.train.method not in loss.METHODS:
+        raise UsageError(
+            "no such training method", found=f"train.method = {config.train.method!r}",
+            allowed=", ".join(loss.METHODS), do="name one of them, or a plugin that brings it",
+        )
 
 
 def _end_politely(link: Link) -> None:

@@ -224,11 +224,12 @@ def _combine(
     targets: Targets, chosen: list[_Chosen | None], student: Student, items: list[Item],
     micro: MicroBatch, config: RunConfig,
 ) -> None:
-    """One advantage, w_OPD (l_T - l_old) + w_RL A; a token keeps only the parts that it has."""
+    """One advantage of both parts, each only where the token has it; see the method's formula."""
     gap_T = _sampled_gap(chosen, student, micro, config)
     has_rl_T = _join([i.rl for i in items], gap_T) > 0
     has_hint_T = _join([i.opd for i in items], gap_T) > 0
-    targets.advantage_T = loss.combined_advantage(
+    advantage = loss.METHODS[config.train.method].advantage or loss.combined_advantage
+    targets.advantage_T = advantage(
         student.logp_T, student.logp_T + gap_T, has_hint_T,
         targets.advantage_T.masked_fill(~has_rl_T, 0.0), config.loss.w_opd, config.loss.w_rl,
     )

@@ -11,7 +11,7 @@ import torch
 from bench import VERSION, config, near, one, policy
 from some_samples import batch, sample
 
-from claw.engine.trainer import step
+from claw.engine.trainer import loss, step
 from claw.engine.trainer.optim import Optimiser
 
 
@@ -262,3 +262,54 @@ def test_a_step_says_what_it_saw(tiny_llama_dir: Path) -> None:
     assert (m["async/age_mean"], m["async/age_max"]) == (1.0, 2.0)
     assert m["rollout/reply_len_mean"] == 6.0 and 0 <= m["opd/overlap_mean"] <= 4
     assert VERSION.number == 0
+
+
+def test_the_batch_baseline_is_the_mean_advantage_of_the_votes(tiny_llama_dir: Path) -> None:
+    grpo = {"method": "grpo"}
+    c, plain = config(train=grpo, loss={"baseline": "batch"}), config(train=grpo)
+    p = policy(tiny_llama_dir, c)
+    votes = (1.0, -1.0, -1.0, -1.0)
+    samples = near(p, [voted(10 + i, a) for i, a in enumerate(votes)])
+    centred = near(p, [voted(10 + i, a + 0.5) for i, a in enumerate(votes)])  # their mean is -0.5
+    _, by_baseline = one(p, samples, c)
+    _, by_hand = one(p, centred, plain)
+    torch.testing.assert_close(flat(by_baseline.seen), flat(by_hand.seen), rtol=1e-4, atol=1e-7)
+
+
+def test_a_batch_of_equal_votes_trains_nothing_against_its_own_mean(tiny_llama_dir: Path) -> None:
+    c = config(train={"method": "grpo"}, loss={"baseline": "batch"})
+    p = policy(tiny_llama_dir, c)
+    done, optim = one(p, near(p, [voted(i, -1.0) for i in range(3)]), c)
+    assert done.loss.rl == 0.0
+    assert not flat(optim.seen).any()
+
+
+def voted(seed: int, vote: float) -> Any:
+    return sample(seed, hints=0, advantages=np.full(6, vote, np.float32))
+
+
+def test_a_loss_that_a_plugin_registers_is_the_one_that_trains(tiny_llama_dir: Path) -> None:
+    def tripled(*parts: Any) -> torch.Tensor:
+        return 3.0 * loss.combined_advantage(*parts)
+
+    loss.register("tripled", tripled)
+    try:
+        plain, c = config(train={"method": "combined"}), config(train={"method": "tripled"})
+        p = policy(tiny_llama_dir, c)
+        samples = near(p, batch(3))
+        (_, once), (_, thrice) = one(p, samples, plain), one(p, samples, c)
+        torch.testing.assert_close(flat(thrice.seen), 3 * flat(once.seen), rtol=1e-4, atol=2e-6)
+        with pytest.raises(ValueError, match="already"):
+            loss.register("grpo", tripled)
+    finally:
+        del loss.METHODS["tripled"]
+
+
+def test_the_learning_rate_rises_then_falls_to_its_floor(tiny_llama_dir: Path) -> None:
+    c = config(train={"lr": 1.0, "warmup_steps": 2, "decay_steps": 4, "lr_floor": 0.25})
+    optim = Optimiser(policy(tiny_llama_dir, c).parameters, c.train)
+    rates = []
+    for n in range(6):
+        optim.num_steps = n
+        rates.append(optim.lr)
+    assert rates == [0.5, 0.75, 0.5, 0.25, 0.25, 0.25]
