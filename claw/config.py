@@ -138,6 +138,8 @@ class LossConfig(Section):
     """whose top-k ids carry the distillation"""
     gap_clip: float = Field(1.0, ge=0)
     """C: bound of the teacher's advantage per id; 0 is unbounded"""
+    gap_weight: Literal["student", "teacher"] = "student"
+    """whose probabilities weigh the ids of the subset; `teacher` teaches what is yet unlikely"""
     hint_choice: Literal["sequence", "token", "shortest", "random"] = "sequence"
     """which hint teaches: best overlap per reply or per token, the shortest, or any"""
     teacher: Literal["current", "base", "ema"] = "current"
@@ -318,6 +320,8 @@ def conflicts(c: RunConfig) -> list[str]:
         found.append("rollout.max_tokens leaves no room for a prompt in worker.context")
     if c.loss.subset != "student" and c.train.method in ("grpo", "opd-sampled", "combined"):
         found.append(f"loss.subset has no effect: train.method {c.train.method} uses no top-k")
+    if c.loss.gap_weight != "student" and c.train.method in ("grpo", "opd-sampled", "combined"):
+        found.append(f"loss.gap_weight has no effect: train.method {c.train.method} uses no top-k")
     return found
 
 

@@ -117,6 +117,12 @@ def test_a_field_of_the_wrong_type_is_refused() -> None:
         wire.read_record(replace(message, fields=wrong), records.Turn)
 
 
+@pytest.mark.parametrize("record", [5, None, "turn", [1]])
+def test_what_is_no_record_is_refused(record: object) -> None:
+    with pytest.raises(WireError, match="map of fields"):
+        wire.read_record(wire.Message("turn", fields={"record": record}), records.Turn)
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.binary(max_size=200), max_size=4))
 def test_random_bytes_never_raise_anything_but_a_wire_error(raw: list[bytes]) -> None:

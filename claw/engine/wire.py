@@ -156,6 +156,8 @@ def unpack(
     kind: type, fields: dict[str, Any], arrays: dict[str, np.ndarray], prefix: str = ""
 ) -> Any:
     """Rebuild a record of `kind` from what `pack` made; unknown or missing parts are refused."""
+    if not isinstance(fields, dict):
+        raise WireError(f"a {kind.__name__} is a map of fields; a {type(fields).__name__} came")
     hints = typing.get_type_hints(kind)
     values: dict[str, Any] = {}
     for f in dataclasses.fields(kind):

@@ -17,7 +17,10 @@ def whole_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def system(whole_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    made = System(tmp_path_factory.mktemp("runs"), whole_model)
+    # longer than a line of a terminal: what is printed to be copied must stay whole
+    folder = tmp_path_factory.mktemp("runs") / ("folder-with-a-long-name-" * 3)
+    folder.mkdir()
+    made = System(folder, whole_model)
     try:
         yield made.start()
     finally:

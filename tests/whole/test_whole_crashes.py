@@ -61,13 +61,14 @@ def _trained_nothing_twice(system: System) -> None:
     per_turn = Counter(id for (id,) in system.rows(
         "SELECT turn_id FROM samples WHERE state='trained'"))
     assert per_turn and set(per_turn.values()) == {1}
-    rows = system.rows("SELECT id, version, body FROM leases WHERE state='acked'")
-    versions = [version for _, version, _ in rows]
-    assert len(set(versions)) == len(versions)
-    stepped = [int(m["train/version"]) for m in system.metrics("perf/total_s")]
+    rows = [(id, version, json.loads(body)) for id, version, body in system.rows(
+        "SELECT id, version, body FROM leases WHERE state='acked'")]
+    made = {version: id for id, version, update in rows if update}  # others changed nothing
+    assert len(made) == sum(bool(update) for *_, update in rows)
+    stepped = [int(m["train/version"]) for m in system.metrics("gate/refused")]
     assert len(set(stepped)) == len(stepped)
-    assert set(stepped) <= set(versions)
-    steps = sorted(json.loads(body)["step"] for *_, body in rows if json.loads(body))
+    assert set(stepped) <= set(made)
+    steps = sorted(update["step"] for *_, update in rows if update)
     assert steps == list(range(1, len(steps) + 1))
     for id, version, _ in rows:
         states = {s for (s,) in system.rows("SELECT state FROM samples WHERE lease_id=?", id)}
@@ -89,8 +90,8 @@ def test_the_launcher_is_killed_and_the_run_is_resumed(system: System) -> None:
     assert len(state) == 2 and "trained" not in state, "the kill came too late to show anything"
 
     system.resume()
-    assert system.status()["version"] == before
-    assert ask(system.client(), [{"role": "user", "content": "Back?"}]).version == before
+    again = ask(system.client(), [{"role": "user", "content": "Back?"}])
+    assert again.version in (before, before + 1)  # the queued samples may have trained already
     assert until(lambda: _version(system) == before + 1, 60, 0.5)
     system.settle()
     for id in turns:

@@ -104,9 +104,15 @@ def token_weights(
 
 
 def opd_advantage(
-    old_logp_S: Tensor, teacher_logp_S: Tensor, valid: Tensor, clip_c: float
+    old_logp_S: Tensor, teacher_logp_S: Tensor, valid: Tensor, clip_c: float,
+    weight: str = "student",
 ) -> Tensor:
     """A_v = Delta_v w_v, Delta_v = clip(l_T - l_old, -C, C), w = softmax over valid v of l_old.
+
+    With weight "teacher" w is the softmax of l_T instead: an id that the hinted teacher wants and
+    the student hardly knows (the end of the turn after two sentences) gets a gradient of the size
+    of the teacher's probability, where w of l_old leaves almost none. The unclipped sum is then
+    the gradient of the forward KL on the subset, up to a baseline; not in the source.
 
     old_logp_S, teacher_logp_S, valid (bool) [T, K] over the subset; C > 0, inf for no clip.
     -> [T, K] without gradient. An invalid entry, or one of which either side is -inf (not known),
@@ -119,7 +125,8 @@ def opd_advantage(
     known = valid & (old != -torch.inf) & (teacher != -torch.inf)
     delta = (teacher - old).masked_fill(~known, 0.0).clamp(-clip_c, clip_c)
     # A finite floor in place of -inf: a row without a known entry must not become 0/0.
-    floored = old.masked_fill(~known, torch.finfo(old.dtype).min)
+    by = {"student": old, "teacher": teacher}[weight]
+    floored = by.masked_fill(~known, torch.finfo(old.dtype).min)
     return (delta * floored.softmax(dim=-1)).masked_fill(~known, 0.0)
 
 

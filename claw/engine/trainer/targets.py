@@ -201,7 +201,9 @@ def _distil_topk(
         old_TK = student.topk_logp_Tk
         teacher_TK = _spread(chosen, "at_student_Rk", logp_parts)
     targets.topk_ids_TK, targets.topk_old_logp_TK = ids_TK, old_TK
-    targets.topk_advantage_TK = loss.opd_advantage(old_TK, teacher_TK, ids_TK >= 0, _bound(config))
+    targets.topk_advantage_TK = loss.opd_advantage(
+        old_TK, teacher_TK, ids_TK >= 0, _bound(config), config.loss.gap_weight
+    )
 
 
 def _sampled_gap(

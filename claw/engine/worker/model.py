@@ -69,7 +69,8 @@ class Model:
         else:
             ids_nT, positions_nT, columns_nT = _align(tokens, filled, num_new, cache.width - 1)
         positions_nT = positions_nT.to(self.device)
-        cache.window = Window(start, start + n, columns_nT.to(self.device), width)
+        rows_n1 = torch.arange(n, device=self.device)[:, None]
+        cache.window = Window(start, start + n, rows_n1, columns_nT.to(self.device), width)
         out = self.module(
             input_ids=ids_nT.to(self.device), position_ids=positions_nT,
             attention_mask=self._mask(positions_nT, width), use_cache=True,

@@ -25,6 +25,8 @@ class Window:
 
     start: int
     stop: int
+    rows_n1: Tensor
+    """int64: 0 to n-1"""
     columns_nT: Tensor
     """int64: where each new token is written"""
     width: int
@@ -69,11 +71,10 @@ class SlotCache(Cache):
             self.keys.append(self._empty(key_states, self.width))
             self.values.append(self._empty(value_states, self.width))
         found = []
-        rows = torch.arange(w.stop - w.start, device=key_states.device)[:, None]
         for buffer, new in ((self.keys[layer_idx], key_states),
                             (self.values[layer_idx], value_states)):
             part = buffer[w.start : w.stop]
-            part[rows, :, w.columns_nT] = new.transpose(1, 2)
+            part[w.rows_n1, :, w.columns_nT] = new.transpose(1, 2)
             found.append(part[:, :, : w.width])
         return found[0], found[1]
 

@@ -186,3 +186,16 @@ def test_the_importance_weight_is_truncated_above_only() -> None:
     assert not found.requires_grad
     with pytest.raises(ValueError, match="cap: found 0"):
         truncated_is_weight(prox, behaviour, 0)
+
+
+def test_the_teachers_weight_lifts_an_id_that_the_student_hardly_knows() -> None:
+    old = torch.tensor([[-0.01, -9.0]])
+    teacher = torch.tensor([[-0.7, -0.7]])
+    valid = torch.ones(1, 2, dtype=torch.bool)
+    by_student = opd_advantage(old, teacher, valid, 2.0)
+    by_teacher = opd_advantage(old, teacher, valid, 2.0, "teacher")
+    # by hand: softmax of l_old over two ids gives the second e^-8.99 / (1 + e^-8.99); of l_T, 1/2
+    rare = math.exp(-8.99) / (1 + math.exp(-8.99))
+    assert by_student[0, 1].item() == pytest.approx(2.0 * rare, rel=1e-4)
+    assert by_teacher[0, 1].item() == pytest.approx(1.0, rel=1e-6)
+    assert by_teacher[0, 0].item() == pytest.approx(-0.345, rel=1e-5)
