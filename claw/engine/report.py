@@ -21,6 +21,11 @@ log = logging.getLogger(__name__)
 console = Console(highlight=False)
 
 
+def say(text: str) -> None:
+    """Print without breaking lines: paths, keys and commands are there to be copied."""
+    console.print(text, soft_wrap=True)
+
+
 # --- settings --------------------------------------------------------------------------------
 
 
@@ -91,7 +96,7 @@ def play(
 
 
 def _play(launcher: Any, config: RunConfig, run: RunDir) -> None:
-    console.print(f"run folder  [bold]{run.path}[/bold]")
+    say(f"run folder  [bold]{run.path}[/bold]")
     try:
         launcher.start()
         with console.status("starting: actor, worker, trainer, runner"):
@@ -109,12 +114,12 @@ def _play(launcher: Any, config: RunConfig, run: RunDir) -> None:
 
 def _say_ready(address: str, config: RunConfig, launcher: Any, run: RunDir) -> None:
     if address:
-        console.print(f"base URL    [bold]{address}/v1[/bold]")
-        console.print(f"API key     [bold]{launcher.key}[/bold]   (also in {run.path}/api_key)")
-        console.print(f"model       [bold]{config.serve.model_name}[/bold]   ({config.model})")
-        console.print("\nPaste these into any OpenAI client and talk. Every reply you correct or "
-                      "accept teaches it.\nAnother terminal: claw turns | claw versions | "
-                      "claw why TURN | claw rollback N.  Ctrl-C stops and saves.\n")
+        say(f"base URL    [bold]{address}/v1[/bold]")
+        say(f"API key     [bold]{launcher.key}[/bold]   (also in {run.path}/api_key)")
+        say(f"model       [bold]{config.serve.model_name}[/bold]   ({config.model})")
+        say("\nPaste these into any OpenAI client and talk. Every reply you correct or "
+            "accept teaches it.\nAnother terminal: claw turns | claw versions | "
+            "claw why TURN | claw rollback N.  Ctrl-C stops and saves.\n")
 
 
 def _stop(launcher: Any, run: RunDir) -> None:
@@ -124,7 +129,7 @@ def _stop(launcher: Any, run: RunDir) -> None:
         launcher.stop()
     except KeyboardInterrupt:
         launcher.kill()
-    console.print(f"saved in {run.path}\ncontinue:   claw train --resume {run.path}")
+    say(f"saved in {run.path}\ncontinue:   claw train --resume {run.path}")
 
 
 class Follower:

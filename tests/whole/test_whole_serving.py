@@ -38,8 +38,9 @@ def _flowed_through_a_step(system: System, heard: list[Heard]) -> list[str]:
 
 
 def test_an_answer_names_a_version_that_sampled_it(system: System) -> None:
-    with people(system, 3) as talkers:
-        until(lambda: sum(len(p.heard) for p in talkers) >= 40, 60)
+    before = system.status()["served_version"]
+    with people(system, 8) as talkers:
+        assert until(lambda: system.status()["served_version"] >= before + 10, 90, 0.5)
     with system.journal() as journal:
         for h in (h for person in talkers for h in person.heard):
             completion = journal.turn(h.turn_id).completion

@@ -39,10 +39,13 @@ class Writer:
         self.text = ""
         """everything sampled so far, without the end-of-turn token and what follows a stop"""
         self._sent = 0
+        self._version = 0
+        """of the newest token: a worker may still serve another than the newest published one"""
 
     def take(self, chunk: Chunk) -> bool:
         """Give out what is certain; return whether a stop string was met."""
         self.text += self._detok.add(self._chat.without_stop(chunk.ids))
+        self._version = int(chunk.versions[-1]) if len(chunk.versions) else self._version
         is_stopped = self._cut()
         self._emit(self._visible(is_stopped), self._tokens(chunk))
         return is_stopped
@@ -76,7 +79,7 @@ class Writer:
         new = content[self._sent :]
         self._sent = max(self._sent, len(content))
         if new or tokens:
-            self._answer.add("turn.text", text=new, tokens=tokens)
+            self._answer.add("turn.text", text=new, tokens=tokens, version=self._version)
 
     def _tokens(self, chunk: Chunk) -> list[dict[str, Any]]:
         name = self._chat.token

@@ -4,6 +4,7 @@ Owns: messages `turn.*` -> events; hearing an answer again without saying it twi
 Does not own: waiting, sockets.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from claw.engine.runner.pending import unavailable
@@ -97,6 +98,7 @@ class Progress:
             "start", message.get("turn_id", ""), message.get("trace_id", ""),
             version=message.get("version", 0),
         )
+        start = replace(start, version=message.get("version", start.version))
         self._turn_id = start.turn_id
         return [start]
 

@@ -18,16 +18,16 @@ CLASHES = (
 # What a person says when a reply misses the taste. Every sentence names what is wanted.
 WISHES: dict[str, tuple[str, ...]] = {
     "plain": (
-        "Please be brief and write only one or two sentences, no list.",
-        "Please be brief and tell me in only one or two sentences, no list.",
-        "Too long for me. Please be brief and write only one or two sentences.",
-        "Please keep it brief and write just one or two sentences, no list.",
-        "I like it short. Please write only one or two sentences, no list.",
-        "Be brief, please, and write only one or two sentences without a list.",
-        "That was too much. Please write only one or two sentences, no list.",
-        "Please be brief: only one or two sentences will do, no list.",
-        "Could you be brief and write only one or two sentences, please? No list.",
-        "Tell me in only one or two sentences, please, and no list.",
+        "Be brief: write two full sentences, no list.",
+        "Be brief, please: write only two full sentences, no list.",
+        "Please answer in two sentences.",
+        "Too long for me. Be brief: write two full sentences.",
+        "Please answer in two full sentences, no list.",
+        "That was too much. Be brief: write two full sentences.",
+        "Keep it brief, please: write two full sentences, no list.",
+        "Shorter, please: answer in two full sentences, no list.",
+        "I do not want a list. Be brief: write two full sentences.",
+        "Please be brief and answer in two full sentences.",
     ),
     "structured": (
         "Write it as a numbered list of steps.",
@@ -83,10 +83,10 @@ WISHES: dict[str, tuple[str, ...]] = {
 
 # Said when the taste is met but the question is not answered.
 OFF_TOPIC = (
-    "That does not answer my question. Please answer it in full sentences.",
-    "You did not answer me. Say the most important thing in a full sentence.",
-    "I asked something else. Answer the question itself in full sentences.",
-    "That does not help. Tell me in full sentences what I asked about.",
+    "That does not answer my question. Answer it in two full sentences.",
+    "You did not answer me. Say the most important thing in two full sentences.",
+    "I asked something else. Answer the question itself in two full sentences.",
+    "That does not help. Tell me in two full sentences what I asked about.",
 )
 
 THANKS = (
