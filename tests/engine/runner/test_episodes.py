@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from fake_actor import FakeActor, error, text_answer
+from runner_doubles import FakeActor, error, text_answer
 from test_wire_engine import engine_at
 
 from claw import config

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from fake_actor import FakeActor, text_answer
+from runner_doubles import FakeActor, text_answer
 
 from claw import config
 from claw.engine.runner.__main__ import main

@@ -5,7 +5,7 @@ import time
 from contextlib import asynccontextmanager
 
 import pytest
-from fake_actor import FakeActor, error, start, text, text_answer
+from runner_doubles import FakeActor, error, start, text, text_answer
 
 from claw.engine import wire
 from claw.engine.runner import pending as pending_module

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_actor import FakeActor
+from trainer_doubles import FakeActor
 
 from claw.engine import wire
 from claw.engine.trainer.link import Link, Refused, Stopped

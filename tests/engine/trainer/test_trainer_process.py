@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_actor import FakeActor
 from some_samples import batch
+from trainer_doubles import FakeActor
 
 from claw import config as settings
 from claw.engine import wire

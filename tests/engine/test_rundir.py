@@ -1,0 +1,66 @@
+"""A run folder: made once, held by one, readable by its owner, found by name."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from claw.config import parse
+from claw.engine.rundir import RunDir, find
+from claw.errors import UsageError
+
+
+def a_run(folder: Path, name: str = "one") -> RunDir:
+    return RunDir.create(parse({"runs": str(folder), "name": name, "plugin_name": "personal"}))
+
+
+def test_a_new_folder_holds_the_resolved_settings_and_only_its_owner_may_look(tmp_path) -> None:
+    run = a_run(tmp_path)
+    assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
+    reopened, config = RunDir.open(run.path)
+    assert reopened.path == run.path and config.plugin_name == "personal"
+
+
+def test_a_name_is_not_used_twice(tmp_path) -> None:
+    a_run(tmp_path)
+    with pytest.raises(UsageError, match="exists already"):
+        a_run(tmp_path)
+
+
+def test_a_second_holder_is_refused_until_the_first_lets_go(tmp_path) -> None:
+    run = a_run(tmp_path)
+    run.hold()
+    other, _ = RunDir.open(run.path)
+    with pytest.raises(UsageError, match="another claw process"):
+        other.hold()
+    sockets = run.sockets
+    run.release()
+    assert not sockets.exists()
+    other.hold()
+    other.release()
+
+
+def test_a_folder_of_another_format_is_refused_by_name(tmp_path) -> None:
+    run = a_run(tmp_path)
+    file = run.path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99}))
+    with pytest.raises(UsageError, match="format 99"):
+        RunDir.open(run.path)
+
+
+def test_the_key_is_made_once_and_is_readable_by_its_owner_only(tmp_path) -> None:
+    run = a_run(tmp_path)
+    key = run.api_key()
+    assert key.startswith("sk-claw-") and run.api_key() == key
+    assert stat.S_IMODE((run.path / "api_key").stat().st_mode) == 0o600
+
+
+def test_a_run_is_found_by_path_by_name_or_as_the_newest(tmp_path) -> None:
+    first, second = a_run(tmp_path, "a"), a_run(tmp_path, "b")
+    (second.path / "config.json").touch()
+    assert find(str(first.path)) == first.path
+    assert find("a", str(tmp_path)).name == "a"
+    assert find("", str(tmp_path)).name == "b"
+    with pytest.raises(UsageError, match="no such run"):
+        find("c", str(tmp_path))
