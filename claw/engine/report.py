@@ -4,6 +4,7 @@ Owns: the words and tables. Does not own: processes (launch) or the journal (act
 """
 
 import logging
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,10 @@ def _play(launcher: Any, config: RunConfig, run: RunDir) -> None:
         launcher.kill()
         raise
     launcher.stop()
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def _say_ready(address: str, config: RunConfig, launcher: Any, run: RunDir) -> None:

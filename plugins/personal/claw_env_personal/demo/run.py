@@ -5,7 +5,6 @@ Owns: the process and where it listens. Talks to it only over HTTP.
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -59,9 +58,9 @@ class Run:
             raise DemoError(f"the run ended early; see {self.folder}/logs and {self.folder}.log")
 
     def stop(self) -> None:
-        """End the run as Ctrl-C does; it saves."""
+        """End the run; like Ctrl-C, but also heard where a shell has SIGINT ignored."""
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
+            self.process.terminate()
             try:
                 self.process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:

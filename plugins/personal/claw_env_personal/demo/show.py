@@ -75,6 +75,7 @@ def curve(
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     hits = [t.is_hit for t in talks]
     x = list(range(1, len(hits) + 1))
@@ -83,14 +84,16 @@ def curve(
         1, 2, figsize=(10, 4), width_ratios=(3, 1), layout="constrained"
     )
     left.plot(x, rate, color="#2a7f9e", label="rate over the last 8")
-    left.scatter(x, [float(h) for h in hits], s=18, color=["#2e9e4f" if h else "#c0392b"
-                                                           for h in hits], label="first reply")
+    for is_hit, color, name in ((True, "#2e9e4f", "hit"), (False, "#c0392b", "miss")):
+        at = [i for i, hit in zip(x, hits, strict=True) if hit is is_hit]
+        left.scatter(at, [float(is_hit)] * len(at), s=18, color=color, label=f"first reply, {name}")
     steps = left.twinx()
     steps.step(x, versions, where="post", color="#999999", linewidth=1)
     steps.set_ylabel("version that answered", color="#777777")
+    steps.yaxis.set_major_locator(MaxNLocator(integer=True))
     left.set(xlabel="conversation", ylabel="taste met and on topic", ylim=(-0.05, 1.05),
              title=title)
-    left.legend(loc="lower right")
+    left.legend(loc="upper left", bbox_to_anchor=(0.0, 0.93), frameon=False, fontsize=9)
     names = ["hit rate\nheld-out", "facts\nright"]
     right.bar([0, 1.5], [before.hit_rate, before.accuracy], 0.6, label="before", color="#bbbbbb")
     right.bar([0.6, 2.1], [after.hit_rate, after.accuracy], 0.6, label="after", color="#2a7f9e")
