@@ -98,6 +98,7 @@ def play(
 
 def _play(launcher: Any, config: RunConfig, run: RunDir) -> None:
     say(f"run folder  [bold]{run.path}[/bold]")
+    signal.signal(signal.SIGTERM, _interrupt)  # a polite end from outside is a Ctrl-C
     try:
         launcher.start()
         with console.status("starting: actor, worker, trainer, runner"):
