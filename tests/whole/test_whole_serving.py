@@ -49,9 +49,8 @@ def test_an_answer_names_a_version_that_sampled_it(system: System) -> None:
 
 def test_interleaved_chats_without_headers_each_get_their_own_next_state(system: System) -> None:
     client = system.client()
-    chats = {name: [{"role": "user", "content": f"I am {name}. Greet me."}]
-             for name in ("Ada", "Bo")}
-    first = {name: ask(client, said) for name, said in chats.items()}
+    chats: dict[str, list[dict]] = {"Ada": [], "Bo": []}
+    first = {name: _greeting(client, name, said) for name, said in chats.items()}
     for name, word in (("Bo", CORRECTION), ("Ada", THANKS)):
         chats[name].append({"role": "user", "content": f"{word} From {name}."})
         listen(client, chats[name])
@@ -59,10 +58,20 @@ def test_interleaved_chats_without_headers_each_get_their_own_next_state(system:
         turns = {name: journal.turn(h.turn_id) for name, h in first.items()}
     assert turns["Ada"].trace_id != turns["Bo"].trace_id
     for name, turn in turns.items():
-        assert turn.messages[-1]["content"] == f"I am {name}. Greet me."
+        assert turn.messages[-1]["content"].startswith(f"I am {name}.")
         assert [m["content"] for m in turn.next_state] == [chats[name][2]["content"]]
         told = system.claw("why", first[name].id, "--run", str(system.run)).stdout
         assert f"From {name}." in told
+
+
+def _greeting(client: openai.OpenAI, name: str, said: list[dict]) -> Heard:
+    """A first answer that says something: random weights may end the turn at once."""
+    for attempt in range(20):
+        said[:] = [{"role": "user", "content": f"I am {name}. Greet me {attempt + 1} times."}]
+        heard = ask(client, said)
+        if (heard.content or "").strip():
+            return heard
+    raise AssertionError("twenty answers in a row were empty")
 
 
 def test_every_turn_comes_to_one_state_with_a_reason(system: System) -> None:

@@ -65,8 +65,11 @@ class Link:
     # --- the trainer's thread ----------------------------------------------------------------
 
     def state(self, name: str, step: int) -> None:
-        """What the next heartbeats say: waiting or training, since now."""
+        """What heartbeats say from now on: waiting or training. A change is told at once."""
+        is_new = name != self._beat[0]
         self._beat = (name, step, time.monotonic())
+        if is_new:
+            self.send(self._beat_message())
 
     def send(self, message: wire.Message) -> None:
         self._out.send_multipart([b"", *wire.encode(message)])
@@ -134,7 +137,7 @@ class Link:
                 self._take()
             now = time.monotonic()
             if now >= next_beat:
-                self._send_beat(now)
+                self._try(self._dealer, wire.encode(self._beat_message()))
                 next_beat = now + self.beat_s
             if os.getppid() != self._parent and not self.stopping.is_set():
                 log.warning("the parent process is gone; the trainer ends")
@@ -152,10 +155,10 @@ class Link:
         socket, sent = (self._pub, [topic, *frames]) if topic else (self._dealer, frames)
         self._try(socket, sent)
 
-    def _send_beat(self, now: float) -> None:
+    def _beat_message(self) -> wire.Message:
         name, step, since = self._beat
-        fields = {"step": step, "state": name, "seconds": round(now - since, 3)}
-        self._try(self._dealer, wire.encode(wire.Message("trainer.beat", new_id("beat"), fields)))
+        fields = {"step": step, "state": name, "seconds": round(time.monotonic() - since, 3)}
+        return wire.Message("trainer.beat", new_id("beat"), fields)
 
     def _try(self, socket: zmq.Socket, frames: list) -> None:
         try:
