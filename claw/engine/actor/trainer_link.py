@@ -79,8 +79,9 @@ class TrainerLink:
         released = []
         for id in list(self._buffer.leases):
             if id == last:  # durable there, though its acknowledgement never came
+                update = message.get("last_update") or {"step": step}
                 newest = max((v.number for v in versions), default=0)
-                self._trained(self._buffer.leases[id], newest, {"step": step})
+                self._close(id, int(update.get("version") or newest), update, message)
             else:
                 self._release(id)
                 released.append(id)
@@ -165,33 +166,34 @@ class TrainerLink:
             if state != "acked":
                 log.warning("acknowledged lease %s is %s here", lease_id, state or "unknown")
             return
-        why = str(message.get("why") or "")
-        if why:
-            self._not_trained(lease, version.number, why)
-        else:
-            self._trained(lease, version.number, wire.pack(update)[0])
+        self._close(lease_id, version.number, wire.pack(update)[0], message)
         self.status = self.status | {"step": update.step}
         self._on_update(update, version, len(lease.samples))
 
-    def _trained(self, lease: Lease, number: int, update: dict[str, Any]) -> None:
-        with self._journal.write():
-            self._journal.put_lease(lease.id, "acked", number, update)
-            self._journal.put_sample_state(
-                [s.id for s in lease.samples], "trained", lease_id=lease.id
-            )
-            for sample in lease.samples:
-                self._ledger.move(sample.turn_id, TurnState.TRAINED, f"v{number}")
-        self._buffer.finish(lease.id)
+    def _close(self, id: str, number: int, update: dict[str, Any], message: Message) -> None:
+        """End a lease as the trainer says, at the acknowledgement or at its next hello.
 
-    def _not_trained(self, lease: Lease, number: int, why: str) -> None:
-        """The step changed nothing, or the gate refused its version: nobody serves them."""
+        `why`: the step changed nothing, or the gate refused its version; no sample was trained.
+        `left_out`: samples of a good step that had no part in it, each with its reason.
+        """
+        lease, why = self._buffer.leases[id], str(message.get("why") or "")
+        left_out = dict(message.get("left_out") or {})
         with self._journal.write():
-            self._journal.put_lease(lease.id, "acked", number)
-            self._journal.put_event("step.refused", f"v{number}", why[:500])
-            self._journal.put_sample_state([s.id for s in lease.samples], "dropped", reason=why)
+            self._journal.put_lease(id, "acked", number, None if why else update)
+            if why:
+                self._journal.put_event("step.refused", f"v{number}", why[:500])
             for sample in lease.samples:
-                self._ledger.skip(sample.turn_id, "step_refused")
-        self._buffer.finish(lease.id)
+                reason = "step_refused" if why else str(left_out.get(sample.id) or "")
+                self._end_sample(sample, id, number, reason)
+        self._buffer.finish(id)
+
+    def _end_sample(self, sample: Sample, lease_id: str, number: int, reason: str) -> None:
+        state = "dropped" if reason else "trained"
+        self._journal.put_sample_state([sample.id], state, lease_id=lease_id, reason=reason)
+        if reason:
+            self._ledger.skip(sample.turn_id, reason)
+        else:
+            self._ledger.move(sample.turn_id, TurnState.TRAINED, f"v{number}")
 
     # --- versions ----------------------------------------------------------------------------
 

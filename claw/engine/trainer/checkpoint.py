@@ -44,6 +44,10 @@ class Progress:
     """those on the disk"""
     last_update: dict[str, Any] = field(default_factory=dict)
     """the record Update of the newest step, plain"""
+    last_why: str = ""
+    """why the newest step's version does not serve; empty when it does"""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """samples of last_lease that the newest step did not train, with the reason"""
     gate_first: float | None = None
 
 

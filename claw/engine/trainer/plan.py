@@ -55,7 +55,9 @@ class Plan:
 
     items: tuple[Item, ...]
     dropped: dict[str, int]
-    """samples that are not trained, by reason; and `hints`, candidates that do not fit"""
+    """how many samples are not trained, by reason; and `hints`, candidates that do not fit"""
+    left_out: dict[str, str]
+    """the samples that are not trained, by id, each with its reason"""
 
     def count(self, term: str, rule: str) -> int:
         """Samples (sample-mean) or tokens (token-mean) of the whole batch with `term`."""
@@ -68,27 +70,35 @@ class Plan:
 def make(samples: Sequence[Sample], config: RunConfig, limits: Limits) -> Plan:
     """Decide for each sample of a global batch; nothing is left out without a counted reason."""
     dropped: Counter[str] = Counter()
+    left_out: dict[str, str] = {}
     items: dict[str, Item] = {}
     for sample in samples:
+        if sample.id in items:
+            dropped["duplicate"] += 1
+            continue
         reason = _refusal(sample, limits)
         item = None if reason else _item(sample, config, limits)
-        if item is None:
+        if item is not None:
+            reason = _no_use(item, config)
+        if item is None or reason:
             dropped[reason] += 1
-        elif sample.id in items:
-            dropped["duplicate"] += 1
-        elif item.age > config.async_.max_staleness:
-            dropped["stale"] += 1
-        elif not item.any.any():
-            dropped["nothing_to_train"] += 1
-        else:
-            items[sample.id] = item
-            asked = len(sample.hints) if _asks_teacher(config) else 0
-            if asked > len(item.hints):
-                dropped["hints"] += asked - len(item.hints)
+            left_out[sample.id] = reason
+            continue
+        items[sample.id] = item
+        asked = len(sample.hints) if _asks_teacher(config) else 0
+        if asked > len(item.hints):
+            dropped["hints"] += asked - len(item.hints)
     ordered = sorted(items.values(), key=lambda i: (i.sample.num_tokens, i.sample.id))
     if config.loss.baseline == "batch":
         ordered = _centred(ordered)
-    return Plan(tuple(ordered), dict(dropped))
+    return Plan(tuple(ordered), dict(dropped), left_out)
+
+
+def _no_use(item: Item, config: RunConfig) -> str:
+    """Return why a sample that could be trained is not; empty when it is."""
+    if item.age > config.async_.max_staleness:
+        return "stale"
+    return "" if item.any.any() else "nothing_to_train"
 
 
 def _centred(items: list[Item]) -> list[Item]:

@@ -40,6 +40,8 @@ class Done:
     seconds: float
     skipped: str
     """why the weights did not change; empty when they did"""
+    left_out: dict[str, str]
+    """samples without a part in the step, by id, each with its reason"""
 
 
 def run(
@@ -85,7 +87,7 @@ def run(
         policy.update_ema()
     seconds = time.perf_counter() - started
     metrics = tally.metrics(what, samples, norm, lr, seconds, skipped)
-    return Done(tally.loss(metrics), norm, lr, seconds, skipped)
+    return Done(tally.loss(metrics), norm, lr, seconds, skipped, what.left_out)
 
 
 def _impossible(total: float, norm: float) -> str:

@@ -89,6 +89,7 @@ class Trainer:
         p = self.progress
         fields = {
             "step": p.step, "last_lease": p.last_lease, "last_update": p.last_update,
+            "why": p.last_why, "left_out": p.left_out,
             "versions": [wire.pack(v)[0] for v in p.versions],
         }
         self.link.ask(wire.Message("trainer.hello", new_id("hello"), fields))
@@ -139,7 +140,7 @@ class Trainer:
     def _acknowledge(self, lease: Lease, update: Update, version: Version, why: str) -> None:
         message = wire.record_message(
             "lease.ack", update, new_id("ack"), lease_id=lease.id, version=wire.pack(version)[0],
-            why=why,
+            why=why, left_out=self.progress.left_out,
         )
         try:
             self.link.ask(message, through_stop=True)
@@ -164,7 +165,9 @@ class Trainer:
         if done.skipped:
             return self._skip(lease, done)
         verdict = self.gate.check(self.policy)
-        self.progress = replace(p, step=p.step + 1, last_lease=lease.id)
+        self.progress = replace(
+            p, step=p.step + 1, last_lease=lease.id, last_why=verdict.why, left_out=done.left_out
+        )
         if verdict.why:
             version = self._refuse(verdict.why)
         else:

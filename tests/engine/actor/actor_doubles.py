@@ -241,11 +241,13 @@ class FakeTrainer(Peer):
 
     _asked = 0
 
-    async def hello(self, step: int = 0, last_lease: str = "", versions: Any = ()) -> Message:
+    async def hello(
+        self, step: int = 0, last_lease: str = "", versions: Any = (), **more: Any
+    ) -> Message:
         self._asked += 1
         id = f"hello-{self._asked}"
         await self.send("trainer.hello", id, step=step, last_lease=last_lease,
-                        versions=[wire.pack(v)[0] for v in versions])
+                        versions=[wire.pack(v)[0] for v in versions], **more)
         return await self.until("trainer.welcome", id=id)
 
     async def lease(
@@ -259,13 +261,15 @@ class FakeTrainer(Peer):
             return "", [], got
         return got["lease_id"], wire.read_samples(got), got
 
-    async def ack(self, lease_id: str, number: int, *, step: int = 1, path: str = "") -> None:
+    async def ack(
+        self, lease_id: str, number: int, *, step: int = 1, path: str = "", **more: Any
+    ) -> None:
         update = Update(step, number, lease_id, Loss(0.5, 0.5, 0.0, 0.0), 1.0, 1e-5, 0.1)
         fields, arrays = wire.pack(update)
         self._asked += 1
         id = f"ack-{self._asked}"
         await self.send("lease.ack", id, arrays, record=fields, lease_id=lease_id,
-                        version=wire.pack(version(number, path))[0])
+                        version=wire.pack(version(number, path))[0], **more)
         await self.until("lease.acked", id=id)
 
 

@@ -307,6 +307,34 @@ def test_a_lease_of_a_durable_step_counts_as_acknowledged(play):
     play(run)
 
 
+def test_a_sample_without_a_part_in_a_good_step_is_not_called_trained(play):
+    async def run(s):
+        asked = ("What is the capital of France?", "And of Italy?")
+        turns = [(await wrong(s, question))["turn_id"] for question in asked]
+        lease, samples, _ = await s.trainer.lease(max_samples=2)
+        out = next(x for x in samples if x.turn_id == turns[1])
+        await s.trainer.ack(lease, 1, left_out={out.id: "nothing_to_train"})
+        assert state(s.run_dir, turns[0]) == "trained:v1"
+        assert state(s.run_dir, turns[1]) == "skipped:nothing_to_train"
+    play(run)
+
+
+@pytest.mark.parametrize("is_told_by", ["ack", "hello"])
+def test_the_samples_of_a_refused_step_are_not_called_trained(play, is_told_by):
+    async def run(s):
+        first = await wrong(s)
+        lease, _, _ = await s.trainer.lease()
+        if is_told_by == "ack":
+            await s.trainer.ack(lease, 1, why="held-out text got worse")
+        else:  # the trainer died between the checkpoint and the acknowledgement
+            welcome = await s.trainer.hello(step=1, last_lease=lease, versions=[version(1)],
+                                            why="held-out text got worse")
+            assert welcome["released"] == []
+        assert state(s.run_dir, first["turn_id"]) == "skipped:step_refused"
+        assert (await s.trainer.lease(poll_s=0.2))[1] == []
+    play(run)
+
+
 def test_garbage_from_any_peer_is_counted_and_nobodys_crash(play):
     async def run(s):
         context = zmq.Context()

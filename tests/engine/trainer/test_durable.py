@@ -202,6 +202,23 @@ def test_the_gate_refuses_a_version_that_unlearned_and_the_parent_trains_on(
     assert (version.number, version.parent, why) == (3, 1, "")
 
 
+def test_a_resumed_trainer_still_knows_what_its_last_step_left_out_and_why(
+    tmp_path: Path,
+) -> None:
+    folder = taught(tmp_path / "model")
+    c = config(lora={"rank": 4}, train={"lr": 1e-3}, gate={"max_rise": 0.5})
+    t = trainer(folder, tmp_path, c)
+    idle = replace(batch(1, seed=50)[0], hints=(), has_advantage=False)
+    t.train(lease([*near(t.policy, batch(2)), idle], "lease_0"))
+    again = trainer(folder, tmp_path, c, resume=True)
+    assert again.progress.left_out == {idle.id: "nothing_to_train"}
+    assert again.progress.last_why == ""
+    again.optim.train = c.train.model_copy(update={"lr": 3.0})  # breaks the model
+    _, _, why = again.train(lease(near(again.policy, batch(3, seed=7)), "lease_1"))
+    last = trainer(folder, tmp_path, c, resume=True).progress
+    assert why and (last.last_lease, last.last_why, last.left_out) == ("lease_1", why, {})
+
+
 def test_the_gate_also_asks_earlier_liked_turns(tiny_llama_dir: Path, tmp_path: Path) -> None:
     t = trainer(tiny_llama_dir, tmp_path, config(lora={"rank": 4}, gate={"max_rise": 0.5}))
     liked = [replace(s, advantages=np.ones_like(s.advantages)) for s in near(t.policy, batch(2))]

@@ -130,6 +130,7 @@ def test_killed_between_durable_and_ack_it_reports_the_lease_and_trains_nothing_
     assert (hello["last_lease"], hello["step"]) == (first, 1)
     assert [v["number"] for v in hello["versions"]] == [0, 1]
     assert hello["last_update"]["lease_id"] == first
+    assert (hello["why"], hello["left_out"]) == ("", {})
     assert not actor.leases and not actor.waiting
     actor.until(lambda: actor.announced and actor.announced[-1].number == 1)
     # asked to end: exit code 0
