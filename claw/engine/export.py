@@ -30,10 +30,14 @@ def write(run: Path, number: int, folder: Path, *, merged: bool = False) -> str:
 
 
 def _pick(known: list[Version], number: int) -> Version:
-    good = [v for v in known if v.status == VersionStatus.PUBLISHED and Path(v.path).is_dir()]
-    for version in reversed(good):
-        if number in (-1, version.number):
-            return version
+    here = [v for v in known if v.path and Path(v.path).is_dir()]
+    good = [v for v in here if v.status == VersionStatus.PUBLISHED]
+    # one that was rolled back may still be wanted, by its number
+    asked = good[-1:] if number < 0 else [
+        v for v in here if v.number == number and v.status != VersionStatus.REFUSED
+    ]
+    if asked:
+        return asked[0]
     raise UsageError(
         "no such version on disk", found=f"v{number}" if number >= 0 else "no version yet",
         allowed=", ".join(f"v{v.number}" for v in good) or "none yet; train first",

@@ -98,7 +98,8 @@ class Launcher:
             self.children[name] = child
             child.start()
         self.run.write_json("run.json", {
-            "pid": os.getpid(), "addresses": self._addresses, "started": time.time(),
+            "pid": os.getpid(), "addresses": self._addresses,
+            "sockets": str(self.run.sockets), "started": time.time(),
             "processes": {n: c.popen.pid for n, c in self.children.items() if c.popen},
         })
 
@@ -237,8 +238,8 @@ class Launcher:
     def stop(self) -> None:
         """Stop every process: politely, then for good. Runner first, actor last."""
         self._stopping = True
-        order = sorted(self.children.values(), key=lambda c: _STOP_ORDER.index(c.name[:6]))
-        for child in order:
+        # the specs' order backwards: the actor, which the others report to, is the last
+        for child in reversed(list(self.children.values())):
             self._signal(child, signal.SIGTERM)
             _wait(child, STOP_GRACE_S)
         self._ready_file.unlink(missing_ok=True)
@@ -253,9 +254,6 @@ class Launcher:
     def _signal(self, child: Child, number: int) -> None:
         if child.popen is not None and child.popen.poll() is None:
             child.popen.send_signal(number)
-
-
-_STOP_ORDER = ("runner", "traine", "worker", "actor")
 
 
 def _wait(child: Child, seconds: float) -> None:

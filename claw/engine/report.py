@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from claw import config as settings
@@ -97,7 +98,7 @@ def play(
 
 
 def _play(launcher: Any, config: RunConfig, run: RunDir) -> None:
-    say(f"run folder  [bold]{run.path}[/bold]")
+    say(f"run folder  [bold]{escape(str(run.path))}[/bold]")
     signal.signal(signal.SIGTERM, _interrupt)  # a polite end from outside is a Ctrl-C
     try:
         launcher.start()
@@ -121,8 +122,8 @@ def _interrupt(number: int, frame: Any) -> None:
 def _say_ready(address: str, config: RunConfig, launcher: Any, run: RunDir) -> None:
     if address:
         say(f"base URL    [bold]{address}/v1[/bold]")
-        say(f"API key     [bold]{launcher.key}[/bold]   (also in {run.path}/api_key)")
-        say(f"model       [bold]{config.serve.model_name}[/bold]   ({config.model})")
+        say(f"API key     [bold]{launcher.key}[/bold]   (also in {escape(str(run.path))}/api_key)")
+        say(f"model       [bold]{config.serve.model_name}[/bold]   ({escape(config.model)})")
         say("\nPaste these into any OpenAI client and talk. Every reply you correct or "
             "accept teaches it.\nAnother terminal: claw turns | claw versions | "
             "claw why TURN | claw rollback N.  Ctrl-C stops and saves.\n")
@@ -135,7 +136,8 @@ def _stop(launcher: Any, run: RunDir) -> None:
         launcher.stop()
     except KeyboardInterrupt:
         launcher.kill()
-    say(f"saved in {run.path}\ncontinue:   claw train --resume {run.path}")
+    path = escape(str(run.path))
+    say(f"saved in {path}\ncontinue:   claw train --resume {path}")
 
 
 class Follower:
@@ -194,7 +196,7 @@ def show_turns(run: Path, last: int) -> None:
 
 def _printable(text: str) -> str:
     """A model's bytes must not steer the terminal."""
-    return "".join(c if c.isprintable() else " " for c in text).replace("[", "\\[")
+    return escape("".join(c if c.isprintable() else " " for c in text))
 
 
 def show_versions(run: Path) -> None:
@@ -221,8 +223,9 @@ def roll_back(run: Path, *, owner: str, adapter: str, to: int) -> None:
 
 
 def _addresses(run: Path) -> dict[str, str]:
-    found = RunDir(run).read_json("run.json").get("addresses")
-    if not found:
+    folder = RunDir(run)
+    found = folder.read_json("run.json").get("addresses")
+    if not found or not folder.is_held():  # a killed launcher leaves its addresses behind
         raise UsageError("the run is not running", found=str(run),
                          do=f"start it: claw train --resume {run}")
     return dict(found)

@@ -19,6 +19,8 @@ from claw.config import RunConfig
 from claw.errors import UsageError
 
 FORMAT = 1
+SOCKETS = "claw-"
+"""how the names of socket folders begin, in the folder for temporary files"""
 
 
 class RunDir:
@@ -64,16 +66,38 @@ class RunDir:
 
     def hold(self) -> None:
         """Take the folder for this process; a second launcher is refused."""
-        self._lock = (self.path / "lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        self._lock = self._try_lock()
+        if self._lock is None:
             raise UsageError(
                 "another claw process runs in this folder", found=str(self.path),
                 do="stop it first, or start a new run",
-            ) from None
+            )
+        self._sweep()
         # socket paths are limited to about 100 characters: they live in a short private folder
-        self.sockets = Path(tempfile.mkdtemp(prefix="claw-"))
+        self.sockets = Path(tempfile.mkdtemp(prefix=SOCKETS))
+
+    def is_held(self) -> bool:
+        """Whether a launcher runs in this folder now."""
+        lock = self._try_lock()
+        if lock is not None:
+            lock.close()
+        return lock is None
+
+    def _try_lock(self) -> IO[str] | None:
+        lock = (self.path / "lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            return None
+        return lock
+
+    def _sweep(self) -> None:
+        """Remove what a killed launcher left: its sockets, and the file that names them."""
+        old = Path(self.read_json("run.json").get("sockets") or "")
+        if old.name.startswith(SOCKETS) and old.parent == Path(tempfile.gettempdir()):
+            shutil.rmtree(old, ignore_errors=True)
+        (self.path / "run.json").unlink(missing_ok=True)
 
     def release(self) -> None:
         """Give the folder back and remove the sockets."""

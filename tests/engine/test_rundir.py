@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from claw.config import parse
+from claw.engine.report import roll_back
 from claw.engine.rundir import RunDir, find
 from claw.errors import UsageError
 
@@ -39,6 +40,33 @@ def test_a_second_holder_is_refused_until_the_first_lets_go(tmp_path) -> None:
     assert not sockets.exists()
     other.hold()
     other.release()
+
+
+def test_what_a_killed_launcher_left_is_swept_and_its_run_does_not_count_as_running(
+    tmp_path: Path,
+) -> None:
+    run = a_run(tmp_path)
+    run.hold()
+    left = run.sockets
+    run.write_json("run.json", {"addresses": {"runners": "ipc://x"}, "sockets": str(left)})
+    assert run.is_held()
+    run._lock.close()  # as the kernel does for a process that was killed
+    assert not run.is_held()
+    with pytest.raises(UsageError, match="not running"):
+        roll_back(run.path, owner="default", adapter="default", to=1)
+    again, _ = RunDir.open(run.path)
+    again.hold()
+    assert not left.exists() and again.read_json("run.json") == {}
+    again.release()
+
+
+def test_nothing_but_a_socket_folder_is_ever_swept(tmp_path: Path) -> None:
+    run, precious = a_run(tmp_path), tmp_path / "claw-precious"
+    precious.mkdir()
+    run.write_json("run.json", {"sockets": str(precious)})
+    run.hold()
+    assert precious.exists()
+    run.release()
 
 
 def test_a_folder_of_another_format_is_refused_by_name(tmp_path) -> None:
