@@ -41,8 +41,6 @@ class TrainerLink:
         self.peer: bytes | None = None
         self.seen = 0.0
         self.status: dict[str, Any] = {}
-        self._given: dict[str, Lease] = {}
-        """by the id of the request that got it"""
         self._polls: dict[tuple[bytes, str], asyncio.Task[None]] = {}
         self._rollbacks: dict[str, asyncio.Future[Message]] = {}
 
@@ -85,7 +83,6 @@ class TrainerLink:
             else:
                 self._release(id)
                 released.append(id)
-        self._given = {}
         for task in self._polls.values():
             task.cancel()
         self._journal.put_event("trainer", "hello", f"step {step}, released {len(released)}")
@@ -119,7 +116,7 @@ class TrainerLink:
     ) -> None:
         until = time.monotonic() + poll_s
         while True:
-            lease = self._given.get(id) or self._take(id, max_samples, max_wait_s)
+            lease = self._open_lease() or self._take(max_samples, max_wait_s)
             if lease is not None:
                 await self._send(peer, wire.samples_message(
                     "lease.samples", list(lease.samples), id, lease_id=lease.id,
@@ -131,7 +128,14 @@ class TrainerLink:
                 return
             await asyncio.sleep(POLL_STEP_S)
 
-    def _take(self, id: str, max_samples: int, max_wait_s: float) -> Lease | None:
+    def _open_lease(self) -> Lease | None:
+        """The lease that is out. A trainer holds one at a time, so one that asks never got it:
+
+        the answer was lost with a connection, or with the actor that gave it.
+        """
+        return next(iter(self._buffer.leases.values()), None)
+
+    def _take(self, max_samples: int, max_wait_s: float) -> Lease | None:
         """Lease a step's worth; the journal knows before the trainer does."""
         self._drop_stale()
         lease = self._buffer.lease(max_samples, max_wait_s)
@@ -143,7 +147,6 @@ class TrainerLink:
             self._journal.put_sample_state(ids, "leased", lease_id=lease.id)
             for sample in lease.samples:
                 self._ledger.move(sample.turn_id, TurnState.QUEUED, f"in {lease.id}")
-        self._given = {id: lease}  # an older request is answered or forgotten by its trainer
         return lease
 
     def _drop_stale(self) -> None:

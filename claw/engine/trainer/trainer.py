@@ -23,7 +23,7 @@ from claw.engine.monitor import Monitor
 from claw.engine.trainer import checkpoint, heldout, model, step, weights
 from claw.engine.trainer.checkpoint import Progress
 from claw.engine.trainer.gate import Gate
-from claw.engine.trainer.link import Link, Refused
+from claw.engine.trainer.link import Link
 from claw.engine.trainer.optim import Optimiser
 from claw.engine.trainer.weights import Shelf
 from claw.errors import ClawError, UsageError
@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 """how long the actor may hold a lease request; a rollback waits no longer than this"""
-MAX_REFUSALS = 5
-"""leases in a row that the actor may refuse, each after a new hello"""
 
 
 @dataclass(frozen=True)
@@ -123,16 +121,7 @@ class Trainer:
             "max_samples": train.batch_size, "max_wait_s": train.max_wait_s, "poll_s": POLL_S,
         })
         self.link.state("waiting", self.progress.step)
-        for attempt in range(MAX_REFUSALS):
-            try:
-                reply = self.link.ask(asked, wait_s=POLL_S)
-                break
-            except Refused as error:  # an actor that was restarted does not know this trainer
-                log.warning("%s; saying hello again", error)
-                time.sleep(min(0.1 * 2**attempt, 1.0))
-                self.greet()
-        else:
-            raise ClawError("the actor keeps refusing leases", do="look at logs/actor.log")
+        reply = self.link.ask(asked, wait_s=POLL_S)
         if reply.type != "lease.samples":
             return None
         return Lease(reply["lease_id"], wire.read_samples(reply), dict(reply.get("dropped") or {}))
@@ -142,10 +131,7 @@ class Trainer:
             "lease.ack", update, new_id("ack"), lease_id=lease.id, version=wire.pack(version)[0],
             why=why, left_out=self.progress.left_out,
         )
-        try:
-            self.link.ask(message, through_stop=True)
-        except Refused as error:  # the step is durable whatever the actor thinks of the lease
-            log.warning("%s", error)
+        self.link.ask(message, through_stop=True)
 
     # --- a step ------------------------------------------------------------------------------
 

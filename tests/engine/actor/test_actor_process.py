@@ -284,9 +284,8 @@ def test_kill_9_loses_no_accepted_turn_and_trains_none_twice(play):
     async def after(s):
         welcome = s.trainer.of("trainer.welcome")[0]
         assert welcome["released"] == [lease]
-        got = []
-        while (more := (await s.trainer.lease(poll_s=0.3))[1]):
-            got += [x.turn_id for x in more]
+        _, samples, _ = await s.trainer.lease(max_samples=2)
+        got = [sample.turn_id for sample in samples]
         assert sorted(got) == sorted([first["turn_id"], other["turn_id"]])
         assert state(s.run_dir, open_turn["turn_id"]) == "skipped:interrupted"
         third = await s.runner.say([user("a third"), waiting["message"], user("thanks!")])
@@ -304,6 +303,21 @@ def test_a_lease_of_a_durable_step_counts_as_acknowledged(play):
         assert welcome["released"] == [] and len(samples) == 1
         assert state(s.run_dir, first["turn_id"]) == "trained:v4"
         assert (await s.trainer.lease(poll_s=0.2))[1] == []
+    play(run)
+
+
+def test_a_lease_whose_answer_was_lost_is_given_again_and_no_other_beside_it(play):
+    async def run(s):
+        first, other = await wrong(s), await wrong(s, "And of Italy?")
+        for turn in (first, other):
+            await settled(s, turn["turn_id"])
+        lease, samples, _ = await s.trainer.lease(max_samples=1)
+        again, same, _ = await s.trainer.lease(max_samples=1)  # another request, no new hello
+        assert again == lease and [x.id for x in same] == [x.id for x in samples]
+        await s.trainer.ack(lease, 1)
+        assert state(s.run_dir, first["turn_id"]) == "trained:v1"
+        _, rest, _ = await s.trainer.lease(max_samples=1)
+        assert [x.turn_id for x in rest] == [other["turn_id"]]
     play(run)
 
 
