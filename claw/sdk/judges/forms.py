@@ -67,7 +67,7 @@ _NOUNS = word_set(
     markdown prose text texts json csv yaml html xml format formatting layout length detail
     details depth language jargon tone style level section sections page pages character
     characters emoji emojis caps uppercase lowercase capitals indentation checklist liner
-    order english outline"""
+    numbering order english outline"""
 )
 _FORM = _NOUNS | word_set(
     """plain short brief long concise compact terse lengthy detailed thorough simple basic easy
@@ -80,7 +80,7 @@ _FORM = _NOUNS | word_set(
 _BESIDE = word_set(
     """one two three four five six seven eight nine ten eleven twelve fifteen twenty thirty forty
     fifty sixty eighty hundred half couple several single separate own per max maximum
-    minimum least around under
+    minimum least around under few ordinary
     within without using instead rather really quite bit little lot much many slightly even full
     complete whole entire proper nice good great greater better best clear
     clearly clean neat real normal
