@@ -148,8 +148,8 @@ class LossConfig(Section):
     """of teacher ema, per step"""
     baseline: Literal["none", "batch"] = "none"
     """`batch` subtracts the mean advantage of the step's samples"""
-    normalise: Literal["sample-mean", "token-mean"] = "sample-mean"
-    """how token losses become one number (docs/formulas.md)"""
+    normalise: Literal["sample-mean", "batch-mean", "token-mean"] = "sample-mean"
+    """how token losses become one number; `batch-mean` learns less from few hints"""
     truncated: Literal["mask", "keep"] = "mask"
     """replies cut at max_tokens: `mask` drops their GRPO term, `keep` trains them like others"""
 

@@ -84,13 +84,16 @@ def token_weights(
     sample_of_token [T] int64 into lengths; mask [T] bool, the tokens here that have the term;
     count over the whole global batch. -> [T] float32, 0 outside the mask.
     "sample-mean": 1 / (lengths[sample] * count), count = samples that have the term.
+    "batch-mean": the same, count = all samples of the batch: a term that few samples have is small,
+    so that a step in which nearly all was right changes little.
     "token-mean": 1 / count, count = tokens that have the term.
     A count of 0 gives zeros. Source: per-sample masked mean of OpenClaw-RL, but divided by the
     samples that have the term, so that one without a hint does not dilute it; DAPO's token mean.
     ValueError: unknown rule, a masked token in a sample of length 0, a negative count.
     """
-    if rule not in ("sample-mean", "token-mean"):
-        raise ValueError(f"rule: found {rule!r}; allowed: 'sample-mean' or 'token-mean'")
+    if rule not in ("sample-mean", "batch-mean", "token-mean"):
+        allowed = "'sample-mean', 'batch-mean' or 'token-mean'"
+        raise ValueError(f"rule: found {rule!r}; allowed: {allowed}")
     if count < 0 or (count == 0 and bool(mask.any())):
         raise ValueError(f"count: found {count} with a term in the batch; allowed: 1 or more")
     if count == 0:

@@ -60,8 +60,10 @@ class Plan:
     """the samples that are not trained, by id, each with its reason"""
 
     def count(self, term: str, rule: str) -> int:
-        """Samples (sample-mean) or tokens (token-mean) of the whole batch with `term`."""
+        """What a term's sum is divided by: see `loss.token_weights`."""
         masks = [getattr(item, term) for item in self.items]
+        if rule == "batch-mean":
+            return len(self.items)
         if rule == "sample-mean":
             return sum(bool(m.any()) for m in masks)
         return int(sum(m.sum() for m in masks))

@@ -68,6 +68,16 @@ def test_samples_without_a_hint_or_vote_do_not_dilute_the_others(
     torch.testing.assert_close(flat(ab.seen), flat(a.seen) + flat(b.seen), rtol=1e-4, atol=1e-6)
 
 
+def test_a_batch_mean_learns_less_from_one_hint_among_many_replies(tiny_llama_dir: Path) -> None:
+    c = config(loss={"normalise": "batch-mean"})
+    p = policy(tiny_llama_dir, c)
+    hinted = near(p, batch(1, has_advantage=False))
+    voted = near(p, [sample(50 + i, hints=0) for i in range(3)])
+    alone, _ = one(p, hinted, c)
+    among, _ = one(p, [*hinted, *voted], c)
+    assert among.loss.opd == pytest.approx(alone.loss.opd / 4, rel=1e-5)
+
+
 def test_removing_the_hint_changes_the_gradient(tiny_llama_dir: Path) -> None:
     c = config(train={"method": "hybrid"})
     p = policy(tiny_llama_dir, c)

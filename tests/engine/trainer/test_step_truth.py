@@ -13,7 +13,7 @@ from some_samples import batch, sample
 from claw.engine.trainer.model import Policy
 from claw.records import Sample
 
-NORMS = ("sample-mean", "token-mean")
+NORMS = ("sample-mean", "batch-mean", "token-mean")
 
 
 def mixed(p: Policy) -> list[Sample]:

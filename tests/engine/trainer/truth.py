@@ -36,8 +36,10 @@ def loss(
         tokens = [p[term] for p in parts if len(p.get(term, []))]
         if not tokens or weights[term] == 0:
             continue
-        if c.loss.normalise == "sample-mean":
-            mean = sum(sum(t) / len(t) for t in tokens) / len(tokens)
+        if c.loss.normalise != "token-mean":
+            trained = [p for p in parts if any(map(len, p.values()))]
+            count = len(tokens if c.loss.normalise == "sample-mean" else trained)
+            mean = sum(sum(t) / len(t) for t in tokens) / count
         else:
             mean = sum(sum(t) for t in tokens) / sum(len(t) for t in tokens)
         total = total + weights[term] * mean
