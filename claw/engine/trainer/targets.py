@@ -145,7 +145,7 @@ def _choose_one(
 ) -> _Chosen:
     shape = (len(item.hints), len(student_ids_Rk), -1)
     ids_NRk, logp_NRk, asked_NRj = (x.view(shape) for x in (topk_ids, topk_logp, logp))
-    mask_R = torch.as_tensor(item.opd).to(student_ids_Rk.device)
+    mask_R = torch.tensor(item.opd).to(student_ids_Rk.device)
     shared = kernels.overlap(student_ids_Rk, ids_NRk, mask_R)
     # the same draw for the same sample in the same step, whatever the micro-batches
     draw = seed ^ zlib.crc32(item.sample.id.encode())

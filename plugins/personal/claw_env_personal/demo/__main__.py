@@ -49,7 +49,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--conversations", type=int, default=40, help="at most so many")
     parser.add_argument("--at-once", type=int, default=8, help="conversations at a time")
-    parser.add_argument("--at-least", type=int, default=32,
+    parser.add_argument("--at-least", type=int, default=40,
                         help="go on for so many even when three in a row are hits before")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--runs", default="runs")
