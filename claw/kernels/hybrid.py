@@ -9,15 +9,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from claw.kernels.check import (
-    check_finite_result,
-    check_linear,
-    check_tensor,
-    refuse,
-    temperature_vector,
-)
-from claw.kernels.chunk import entropy, logits_into, softmax_into
+from claw.kernels.check import check_linear, check_tensor, refuse, temperature_vector
+from claw.kernels.chunk import rows_of
 from claw.kernels.terms import Inputs, Terms, measure, reference_kl, select_terms, surrogate
+from claw.kernels.walk import Seen, Sinks, walk
 
 
 def hybrid_loss(
@@ -39,7 +34,7 @@ def hybrid_loss(
     temperature: float | Tensor = 1.0,
     clip_low: float = 0.2,
     clip_high: float = 0.28,
-    chunk_tokens: int = 256,
+    chunk_tokens: int | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The summed loss (float32) of T tokens and float32 sums about it.
 
@@ -87,11 +82,15 @@ def hybrid_loss(
     with torch.no_grad():
         tau_T = temperature_vector(temperature, hidden)
         terms, num_missing = select_terms(inputs, temperature, tau_T, weight.shape[0])
-        walk = _Walk(hidden, weight, terms, (clip_low, clip_high), wants)
-        metrics = walk.run(chunk_tokens) | {"missing_logp": num_missing.float()}
+        clip, rows = (clip_low, clip_high), rows_of(chunk_tokens, hidden, weight.shape[0])
+        sinks = Sinks(
+            torch.zeros_like(hidden) if wants[0] else None,
+            torch.zeros_like(weight, dtype=torch.float32) if wants[1] else None,
+        )
+        seen = walk(hidden, weight, terms, clip, rows, sinks)
+        metrics = _metrics(seen, terms, clip) | {"missing_logp": num_missing.float()}
         loss = sum(metrics[name] for name in ("rl_loss", "opd_loss", "kl_loss", "entropy_loss"))
-    loss = _WithGradients.apply(hidden, weight, loss, walk.grad_hidden_TH, walk.grad_weight_VH)
-    return loss, metrics
+    return _WithGradients.apply(hidden, weight, loss, sinks.hidden_TH, sinks.weight_VH), metrics
 
 
 def _inputs(
@@ -125,92 +124,9 @@ def _inputs(
     return Inputs(**found)
 
 
-class _Walk:
-    """One walk over the rows: buffers of one chunk, what each row says, and the gradients."""
-
-    def __init__(
-        self,
-        hidden_TH: Tensor,
-        weight_VH: Tensor,
-        terms: Terms,
-        clip: tuple[float, float],
-        wants: tuple[bool, bool],
-    ) -> None:
-        self.hidden_TH, self.weight_VH, self.terms, self.clip = hidden_TH, weight_VH, terms, clip
-        self.with_entropy = bool((terms.entropy_coef_R != 0).any())
-        want_hidden, want_weight = wants
-        self.grad_hidden_TH = torch.zeros_like(hidden_TH) if want_hidden else None
-        self.grad_weight_VH = (
-            torch.zeros_like(weight_VH, dtype=torch.float32) if want_weight else None
-        )
-
-    def run(self, chunk_tokens: int) -> dict[str, Tensor]:
-        """Fill the gradients and return the sums."""
-        num_rows, num_vocab = len(self.terms.rows_R), self.weight_VH.shape[0]
-        shape = (min(chunk_tokens, num_rows), num_vocab)
-        z, exps = self.hidden_TH.new_empty(2, *shape, dtype=torch.float32)
-        logp_RJ = torch.empty_like(self.terms.old_RJ)
-        entropy_R, lse_R = torch.empty_like(self.terms.ref_R), torch.empty_like(self.terms.ref_R)
-        for start in range(0, num_rows, chunk_tokens):
-            stop = min(start + chunk_tokens, num_rows)
-            part = self.terms.part(start, stop)
-            z_CV, exp_CV = z[: stop - start], exps[: stop - start]
-            hidden_CH = self.hidden_TH[part.rows_R]
-            logits_into(z_CV, hidden_CH, self.weight_VH)
-            peak_C, sum_C = softmax_into(exp_CV, z_CV, part.inv_tau_R)
-            lse_R[start:stop] = peak_C + sum_C.log()
-            logp_RJ[start:stop] = z_CV.gather(1, part.ids_RJ) - sum_C.log()[:, None]
-            entropy_R[start:stop] = entropy(exp_CV, z_CV, sum_C)
-            if self.grad_hidden_TH is not None or self.grad_weight_VH is not None:
-                grad_CJ = self._logp_gradient(logp_RJ[start:stop], part)
-                _logits_gradient(
-                    exp_CV, z_CV, sum_C, entropy_R[start:stop], grad_CJ, part, self.with_entropy
-                )
-                self._accumulate(exp_CV, hidden_CH, part.rows_R)
-        check_finite_result(lse_R, self.hidden_TH, self.terms.rows_R)
-        kl_R = reference_kl(logp_RJ[:, 0], self.terms)[0]
-        return measure(self.terms, surrogate(logp_RJ, self.terms, *self.clip), kl_R, entropy_R)
-
-    def _logp_gradient(self, logp_CJ: Tensor, part: Terms) -> Tensor:
-        grad_CJ = surrogate(logp_CJ, part, *self.clip).grad_RJ
-        grad_CJ[:, 0] += reference_kl(logp_CJ[:, 0], part)[1]
-        return grad_CJ
-
-    def _accumulate(self, dlogits_CV: Tensor, hidden_CH: Tensor, rows_C: Tensor) -> None:
-        rounded_CV = dlogits_CV.to(hidden_CH.dtype)
-        if self.grad_hidden_TH is not None:
-            self.grad_hidden_TH[rows_C] = rounded_CV @ self.weight_VH
-        if self.grad_weight_VH is None:
-            return
-        if rounded_CV.dtype == torch.float32:
-            self.grad_weight_VH.addmm_(rounded_CV.t(), hidden_CH)
-        else:  # the product stays in the fast dtype, the sum over chunks in float32
-            self.grad_weight_VH += rounded_CV.t() @ hidden_CH
-
-
-def _logits_gradient(
-    exp_CV: Tensor,
-    z_CV: Tensor,
-    sum_C: Tensor,
-    entropy_C: Tensor,
-    grad_CJ: Tensor,
-    part: Terms,
-    with_entropy: bool,
-) -> None:
-    """exp becomes d loss / d logits in place; z is scratch.
-
-    (g_j - G p_j + w p_j (log p_j + H)) / tau with p = exp / sum, log p = z - log(sum).
-    The sparse part is added before any rounding, as p - 1 of a confident token is all its signal.
-    """
-    scale_C = part.inv_tau_R / sum_C
-    flat_C = -grad_CJ.sum(dim=1)
-    if with_entropy:
-        flat_C = flat_C + part.entropy_coef_R * (entropy_C - sum_C.log())
-        z_CV.mul_((part.entropy_coef_R * scale_C)[:, None]).add_((flat_C * scale_C)[:, None])
-        exp_CV.mul_(z_CV)
-    else:
-        exp_CV.mul_((flat_C * scale_C)[:, None])
-    exp_CV.scatter_add_(1, part.ids_RJ, grad_CJ * part.inv_tau_R[:, None])
+def _metrics(seen: Seen, terms: Terms, clip: tuple[float, float]) -> dict[str, Tensor]:
+    kl_R = reference_kl(seen.logp_RJ[:, 0], terms)[0]
+    return measure(terms, surrogate(seen.logp_RJ, terms, *clip), kl_R, seen.entropy_R)
 
 
 class _WithGradients(torch.autograd.Function):

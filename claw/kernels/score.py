@@ -17,8 +17,8 @@ from claw.kernels.check import (
     refuse,
     temperature_vector,
 )
-from claw.kernels.chunk import entropy, logits_into, softmax_into
-from claw.kernels.topk import stable_topk
+from claw.kernels.chunk import Chunk, open_chunk, rows_of
+from claw.kernels.softmax import Softmax
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def score(
     ids: Tensor | None = None,
     topk: int = 0,
     temperature: float | Tensor = 1.0,
-    chunk_tokens: int = 256,
+    chunk_tokens: int | None = None,
 ) -> Score:
     """Score the tokens of one pass, a chunk of rows at a time.
 
@@ -64,13 +64,12 @@ def score(
     tau_T = temperature_vector(temperature, hidden)
     check_temperature(temperature, tau_T)
     out = _empty_score(hidden, ids, topk)
-    rows = min(chunk_tokens, num_tokens)
-    logits, exps = hidden.new_empty(2, rows, num_vocab, dtype=torch.float32)
-    for start in range(0, num_tokens, chunk_tokens):
-        part = slice(start, min(start + chunk_tokens, num_tokens))
-        size = part.stop - start
-        logits_into(logits[:size], hidden[part], weight)
-        _score_chunk(out, part, ids, topk, 1.0 / tau_T[part], logits[:size], exps[:size])
+    rows = rows_of(chunk_tokens, hidden, num_vocab)
+    chunk = open_chunk(hidden, min(rows, num_tokens), num_vocab)
+    for start in range(0, num_tokens, rows):
+        part = slice(start, min(start + rows, num_tokens))
+        chunk.fill(hidden[part], weight)
+        _score_rows(out, part, chunk, ids, topk, 1.0 / tau_T[part])
     check_finite_result(out.lse, hidden, slice(None))
     return out
 
@@ -88,23 +87,14 @@ def _empty_score(hidden: Tensor, ids: Tensor | None, topk: int) -> Score:
     )
 
 
-def _score_chunk(
-    out: Score,
-    part: slice,
-    ids: Tensor | None,
-    topk: int,
-    inv_tau_C: Tensor,
-    logits_CV: Tensor,
-    exp_CV: Tensor,
+def _score_rows(
+    out: Score, part: slice, chunk: Chunk, ids: Tensor | None, topk: int, inv_tau_C: Tensor
 ) -> None:
-    """Fill the rows of one chunk; logits are overwritten, so the top-k comes first."""
-    out.topk_ids[part] = stable_topk(logits_CV, topk)[1]
-    peak_C, sum_C = softmax_into(exp_CV, logits_CV, inv_tau_C)
-    log_sum_C = sum_C.log()
-    out.lse[part] = peak_C + log_sum_C
-    out.entropy[part] = entropy(exp_CV, logits_CV, sum_C)
-    out.topk_logp[part] = logits_CV.gather(1, out.topk_ids[part]) - log_sum_C[:, None]
-    if ids is not None and out.logp is not None:
-        given = ids[part]
-        logp = logits_CV.gather(1, given.clamp(min=0)) - log_sum_C[:, None]
-        out.logp[part] = logp.masked_fill(given < 0, 0.0)
+    """Write what the filled chunk says of its rows."""
+    given = out.topk_ids.new_empty(len(inv_tau_C), 0) if ids is None else ids[part]
+    reading = chunk.read(inv_tau_C, given, topk)
+    softmax = Softmax.of(reading, inv_tau_C)
+    out.lse[part], out.entropy[part] = softmax.lse_C, softmax.entropy_C
+    out.topk_ids[part], out.topk_logp[part] = reading.top_ids_Ck, softmax.logp(reading.top_Ck)
+    if out.logp is not None:
+        out.logp[part] = softmax.logp(reading.picked_CJ).masked_fill(given < 0, 0.0)
