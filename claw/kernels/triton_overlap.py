@@ -13,8 +13,8 @@ TOKENS = 16
 
 @triton.jit
 def count_shared(
-    STUDENT, TEACHER, MASK, COUNTS, BEST, T, N,
-    K: tl.constexpr, KP: tl.constexpr, TOKENS: tl.constexpr,
+    STUDENT, TEACHER, MASK, COUNTS, BEST, T,
+    N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
     """counts[n, t] = how many of the student's ids the hint's teacher has; best[t] = first largest.
 
@@ -30,8 +30,8 @@ def count_shared(
     ids = tl.where(ids < 0, -2, ids)
     most = tl.full((TOKENS,), -1, tl.int64)
     best = tl.zeros((TOKENS,), tl.int64)
+    row = token
     for hint in range(N):
-        row = hint.to(tl.int64) * T + token
         shared = tl.zeros((TOKENS, KP), tl.int1)
         for j in range(K):
             theirs = tl.load(TEACHER + row * K + j, mask=inside, other=-1)
@@ -40,6 +40,7 @@ def count_shared(
         tl.store(COUNTS + row, count, mask=inside)
         best = tl.where(count > most, hint, best)  # an equal later hint changes nothing
         most = tl.maximum(most, count)
+        row += T
     tl.store(BEST + token, best, mask=inside)
 
 
@@ -55,6 +56,6 @@ def counts(student_TK: Tensor, teacher_NTK: Tensor, mask_T: Tensor) -> tuple[Ten
         with on(student_TK):
             count_shared[(triton.cdiv(num_tokens, TOKENS),)](
                 student_TK.contiguous(), teacher_NTK.contiguous(), mask_T.to(torch.int8), found_NT,
-                best_T, num_tokens, num_hints, K=k, KP=power_of_2(k), TOKENS=TOKENS, num_warps=4,
+                best_T, num_tokens, N=num_hints, K=k, KP=power_of_2(k), TOKENS=TOKENS, num_warps=4,
             )  # fmt: skip
     return found_NT, best_T
