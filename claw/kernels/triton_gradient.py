@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from claw.kernels.chunk import Slope
-from claw.kernels.triton_launch import WIDE, check_logits, on, power_of_2, vector
+from claw.kernels.triton_launch import WIDE, check_logits, on, options, power_of_2, vector
 
 
 @triton.jit
@@ -67,12 +67,12 @@ def gradient(logits_CV: Tensor, inv_tau_C: Tensor, peak_C: Tensor, slope: Slope)
     with on(logits_CV):
         dense_gradient[(rows, triton.cdiv(num_vocab, block))](
             logits_CV, vector(inv_tau_C), vector(peak_C), vector(slope.offset_C), base_C, slope_C,
-            logits_CV.stride(0), V=num_vocab, WITH_SLOPE=with_slope, BLOCK=block, num_warps=8,
+            logits_CV.stride(0), V=num_vocab, WITH_SLOPE=with_slope, BLOCK=block, **options(8),
         )  # fmt: skip
         if width := ids_CJ.shape[1]:
             gradient_at_ids[(rows,)](
                 logits_CV, ids_CJ, vector(slope.grad_CJ), vector(slope.logp_CJ), base_C, slope_C,
                 logits_CV.stride(0), J=width, JP=power_of_2(width), WITH_SLOPE=with_slope,
-                num_warps=1,
+                **options(1),
             )  # fmt: skip
     return logits_CV

@@ -38,3 +38,8 @@ def power_of_2(number: int) -> int:
 def on(tensor: Tensor) -> AbstractContextManager[None]:
     """Launch on the tensor's own GPU, whichever is the current one."""
     return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
+
+
+def options(warps: int) -> dict[str, int | bool]:
+    """How to compile. Multiply-add fusion is stated, as its default changes between versions."""
+    return {} if interpreted() else {"num_warps": warps, "enable_fp_fusion": True}

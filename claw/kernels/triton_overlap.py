@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from claw.kernels.triton_launch import on, power_of_2
+from claw.kernels.triton_launch import on, options, power_of_2
 
 TOKENS = 16
 """of one program"""
@@ -56,6 +56,6 @@ def counts(student_TK: Tensor, teacher_NTK: Tensor, mask_T: Tensor) -> tuple[Ten
         with on(student_TK):
             count_shared[(triton.cdiv(num_tokens, TOKENS),)](
                 student_TK.contiguous(), teacher_NTK.contiguous(), mask_T.to(torch.int8), found_NT,
-                best_T, num_tokens, N=num_hints, K=k, KP=power_of_2(k), TOKENS=TOKENS, num_warps=4,
+                best_T, num_tokens, N=num_hints, K=k, KP=power_of_2(k), TOKENS=TOKENS, **options(4),
             )  # fmt: skip
     return found_NT, best_T

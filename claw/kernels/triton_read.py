@@ -15,7 +15,7 @@ from torch import Tensor
 
 from claw.kernels.chunk import Reading
 from claw.kernels.topk import stable_topk
-from claw.kernels.triton_launch import WIDE, check_logits, on, power_of_2, vector
+from claw.kernels.triton_launch import WIDE, check_logits, on, options, power_of_2, vector
 
 GROUP = 128
 MOST_TOPK = 64
@@ -131,7 +131,7 @@ def read(logits_CV: Tensor, inv_tau_C: Tensor, ids_CJ: Tensor, topk: int = 0) ->
             read_rows[(rows,)](
                 logits_CV, inv_tau_C, ids_CJ, peak_C, sum_C, dot_C, picked_CJ, maxima_CG,
                 logits_CV.stride(0), stride_m, V=num_vocab, J=width, JP=power_of_2(width),
-                WITH_MAXIMA=in_triton, GROUP=GROUP, GROUPS=groups, num_warps=8,
+                WITH_MAXIMA=in_triton, GROUP=GROUP, GROUPS=groups, **options(8),
             )  # fmt: skip
     if in_triton:
         top_Ck, top_ids_Ck = _top(logits_CV, maxima_CG, topk)
@@ -150,6 +150,6 @@ def _top(logits_CV: Tensor, maxima_CG: Tensor, topk: int) -> tuple[Tensor, Tenso
             top_of_groups[(rows,)](
                 logits_CV, maxima_CG, top_Ck, top_ids_Ck, logits_CV.stride(0),
                 maxima_CG.stride(0), V=num_vocab, K=topk, CHOSEN=min(topk, groups),
-                SLOTS=power_of_2(topk), GROUP=GROUP, GROUPS=power_of_2(groups), num_warps=8,
+                SLOTS=power_of_2(topk), GROUP=GROUP, GROUPS=power_of_2(groups), **options(8),
             )  # fmt: skip
     return top_Ck, top_ids_Ck

@@ -13,8 +13,10 @@ import pytest
 HERE = Path(__file__).parent
 ANY_BACKEND = ("test_score.py", "test_hybrid_loss.py", "test_overlap.py")
 """ask the public functions, and so the backend that is chosen"""
-LEFT_OUT = ("reference", "overlap1", "hybrid_loss1", "memory", "plain_version", "confident_token")
-"""the plain version's; and where the interpreter cuts bfloat16 off, check_gradient.py allows it"""
+LEFT_OUT = ("reference", "overlap1", "hybrid_loss1", "plain_version", "memory", "equal_logits",
+            "confident_token")  # fmt: skip
+"""the plain version's, what is slow, and where the interpreter cuts off what a GPU rounds; all but
+the memory are asked again by interpreted/"""
 
 pytestmark = pytest.mark.usefixtures("needs_triton")
 
