@@ -1,17 +1,27 @@
 """The training loss: GRPO, top-k OPD, KL to a reference and an entropy bonus in one pass.
 
 T tokens, R rows with a term, C rows of a chunk, H hidden size, V vocabulary size, K top-k ids,
-J = 1 + K ids of a row. Gradients are made in the forward pass, chunk by chunk, so neither logits
-nor probabilities outlive their chunk.
+J = 1 + K ids of a row. Gradients are made chunk by chunk, in the forward pass unless asked
+otherwise, so neither logits nor probabilities outlive their chunk.
 """
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from claw.kernels.check import check_linear, check_tensor, refuse, temperature_vector
 from claw.kernels.chunk import rows_of
-from claw.kernels.terms import Inputs, Terms, measure, reference_kl, select_terms, surrogate
+from claw.kernels.gradients import Made, MadeAgain, Walk
+from claw.kernels.shard import Shard
+from claw.kernels.terms import (
+    Inputs,
+    Terms,
+    losses,
+    measure,
+    reference_kl,
+    select_terms,
+    surrogate,
+)
 from claw.kernels.walk import Seen, Sinks, walk
 
 
@@ -35,6 +45,10 @@ def hybrid_loss(
     clip_low: float = 0.2,
     clip_high: float = 0.28,
     chunk_tokens: int | None = None,
+    mode: str = "forward",
+    reduction: str = "sum",
+    weight_grad: Tensor | None = None,
+    process_group: dist.ProcessGroup | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The summed loss (float32) of T tokens and float32 sums about it.
 
@@ -57,16 +71,29 @@ def hybrid_loss(
     entropy over tokens; clip_low_count, clip_high_count, opd_clip_count; rl_tokens, opd_tokens,
     tokens; abs_log_ratio_sum, abs_log_ratio_max, approx_kl (over rl_tokens, against old_logp);
     missing_logp. ValueError names an argument of wrong shape, dtype, device or value.
+
+    mode "forward" makes the gradients at once: three products, one number as upstream gradient.
+    "recompute" makes them in the backward pass: a fourth product, nothing kept but the arguments,
+    and for a normaliser that is known only afterwards: with reduction "none" the loss is [T], 0
+    for tokens without a term, and takes an upstream gradient for each token.
+    weight_grad [V, H] float32: the weight's gradient is added to it and autograd gets none for the
+    weight. In mode "forward" that happens in this call, and the upstream gradient must be 1; after
+    an error its content is void.
+    process_group: the weight is this rank's rows of the vocabulary, in the order of the ranks; ids
+    are those of the whole and all else is the same on every rank, as are the results. The
+    gradient to hidden is the whole one, that to the weight is of this rank's rows.
     Source: GRPO and the overlap-guided top-k OPD of OpenClaw-RL; K = 1 with the sampled id is
     sampled-token OPD.
     """
     check_linear(hidden, weight, chunk_tokens)
-    for name, value, top in (("clip_low", clip_low, 1.0), ("clip_high", clip_high, torch.inf)):
-        if not 0 <= value <= top:
-            refuse(name, value, f"0 to {top:g}")
+    want = torch.is_grad_enabled()
+    wants = (want and hidden.requires_grad, want and weight.requires_grad)
+    _check_options(mode, reduction, weight, weight_grad, wants[1], (clip_low, clip_high))
+    same = {"hidden_requires_grad": int(wants[0]), "has_topk": int(topk_ids is not None)}
+    shard = Shard.of(process_group, hidden, len(weight), **same)
     inputs = _inputs(
         hidden,
-        weight.shape[0],
+        shard.num_vocab,
         {"ids": ids, "old_logp": old_logp, "advantage": advantage, "rl_weight": rl_weight},
         {
             "topk_ids": topk_ids,
@@ -77,20 +104,66 @@ def hybrid_loss(
         {"ref_logp": ref_logp, "kl_weight": kl_weight},
         {"entropy_weight": entropy_weight, "is_weight": is_weight},
     )
-    want = torch.is_grad_enabled()
-    wants = (want and hidden.requires_grad, want and weight.requires_grad)
     with torch.no_grad():
         tau_T = temperature_vector(temperature, hidden)
-        terms, num_missing = select_terms(inputs, temperature, tau_T, weight.shape[0])
-        clip, rows = (clip_low, clip_high), rows_of(chunk_tokens, hidden, weight.shape[0])
-        sinks = Sinks(
-            torch.zeros_like(hidden) if wants[0] else None,
-            torch.zeros_like(weight, dtype=torch.float32) if wants[1] else None,
-        )
-        seen = walk(hidden, weight, terms, clip, rows, sinks)
-        metrics = _metrics(seen, terms, clip) | {"missing_logp": num_missing.float()}
-        loss = sum(metrics[name] for name in ("rl_loss", "opd_loss", "kl_loss", "entropy_loss"))
-    return _WithGradients.apply(hidden, weight, loss, sinks.hidden_TH, sinks.weight_VH), metrics
+        terms, num_missing = select_terms(inputs, temperature, tau_T, shard.num_vocab)
+        clip, rows = (clip_low, clip_high), rows_of(chunk_tokens, hidden, shard.largest)
+        sinks = _sinks(hidden, weight, weight_grad, wants) if mode == "forward" else Sinks()
+        seen = walk(hidden, weight, terms, clip, rows, sinks, shard)
+        loss, metrics = _results(seen, terms, clip, len(hidden), reduction)
+        metrics["missing_logp"] = num_missing.float()
+    if not any(wants):
+        return loss, metrics
+    if mode == "forward":
+        return Made.apply(hidden, weight, loss, sinks, weight_grad is not None), metrics
+    again = Walk(terms, clip, rows, shard, weight_grad)
+    return MadeAgain.apply(hidden, weight, loss, again), metrics
+
+
+def _check_options(
+    mode: str,
+    reduction: str,
+    weight: Tensor,
+    weight_grad: Tensor | None,
+    want_weight: bool,
+    clip: tuple[float, float],
+) -> None:
+    for name, value, top in (("clip_low", clip[0], 1.0), ("clip_high", clip[1], torch.inf)):
+        if not 0 <= value <= top:
+            refuse(name, value, f"0 to {top:g}")
+    if mode not in ("forward", "recompute"):
+        refuse("mode", repr(mode), "'forward' or 'recompute'")
+    if reduction not in ("sum", "none"):
+        refuse("reduction", repr(reduction), "'sum' or 'none'")
+    if reduction == "none" and mode == "forward":
+        refuse("reduction", "'none' in mode 'forward'", "'none' in mode 'recompute', or 'sum'")
+    if weight_grad is not None:
+        check_tensor("weight_grad", weight_grad, weight.shape, torch.float32, weight.device)
+        if not want_weight:
+            refuse("weight_grad", "a weight without gradients", "None, or weight.requires_grad")
+
+
+def _sinks(
+    hidden: Tensor, weight: Tensor, weight_grad: Tensor | None, wants: tuple[bool, bool]
+) -> Sinks:
+    sum_VH = weight_grad
+    if wants[1] and weight_grad is None:
+        sum_VH = torch.zeros_like(weight, dtype=torch.float32)
+    return Sinks(torch.zeros_like(hidden) if wants[0] else None, sum_VH)
+
+
+def _results(
+    seen: Seen, terms: Terms, clip: tuple[float, float], num_tokens: int, reduction: str
+) -> tuple[Tensor, dict[str, Tensor]]:
+    parts = surrogate(seen.logp_RJ, terms, *clip)
+    kl_R = reference_kl(seen.logp_RJ[:, 0], terms)[0]
+    metrics = measure(terms, parts, kl_R, seen.entropy_R)
+    if reduction == "sum":
+        names = ("rl_loss", "opd_loss", "kl_loss", "entropy_loss")
+        return sum(metrics[name] for name in names), metrics
+    loss_T = seen.entropy_R.new_zeros(num_tokens)
+    loss_T[terms.rows_R] = losses(terms, parts, kl_R, seen.entropy_R)
+    return loss_T, metrics
 
 
 def _inputs(
@@ -122,30 +195,3 @@ def _inputs(
         check_tensor(name, value, shape, dtype, device)
         found[name] = value.detach()
     return Inputs(**found)
-
-
-def _metrics(seen: Seen, terms: Terms, clip: tuple[float, float]) -> dict[str, Tensor]:
-    kl_R = reference_kl(seen.logp_RJ[:, 0], terms)[0]
-    return measure(terms, surrogate(seen.logp_RJ, terms, *clip), kl_R, seen.entropy_R)
-
-
-class _WithGradients(torch.autograd.Function):
-    """Hang ready gradients on the loss; the backward pass only scales them."""
-
-    @staticmethod
-    def forward(ctx, hidden, weight, loss, grad_hidden, grad_weight):
-        ctx.dtypes = hidden.dtype, weight.dtype
-        ctx.save_for_backward(grad_hidden, grad_weight)
-        return loss.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_loss):
-        def scaled(grad: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-            if grad is None:
-                return None
-            out = torch.empty_like(grad, dtype=dtype)
-            return torch.mul(grad, grad_loss, out=out)  # rounds on the way, no float32 copy
-
-        pairs = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
-        return *(scaled(grad, dtype) for grad, dtype in pairs), None, None, None

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from claw.kernels.check import check_finite_result
 from claw.kernels.chunk import Slope, add_product, open_chunk
+from claw.kernels.shard import Shard
 from claw.kernels.softmax import Softmax
 from claw.kernels.terms import Terms, reference_kl, surrogate
 
@@ -44,6 +45,7 @@ def walk(
     clip: tuple[float, float],
     rows: int,
     sinks: Sinks,
+    shard: Shard,
 ) -> Seen:
     """Fill the sinks and return the rows' numbers. ValueError: NaN or inf in a matrix."""
     num_rows = len(terms.rows_R)
@@ -56,13 +58,19 @@ def walk(
         part = terms.part(here.start, here.stop)
         hidden_CH = hidden_TH[part.rows_R]
         chunk.fill(hidden_CH, weight_VH)
-        reading = chunk.read(part.inv_tau_R, part.ids_RJ, topk=0)
+        ids_CJ = shard.local(part.ids_RJ)
+        mine = chunk.read(part.inv_tau_R, ids_CJ, topk=0)
+        reading = shard.merge(mine, part.inv_tau_R, topk=0)
         softmax = Softmax.of(reading, part.inv_tau_R)
         seen.logp_RJ[here] = logp_CJ = softmax.logp(reading.picked_CJ)
         seen.entropy_R[here], lse_R[here] = softmax.entropy_C, softmax.lse_C
         if sinks.any:
-            slope = _slope(part, softmax, logp_CJ, reading.peak_C, clip, with_entropy)
-            _accumulate(sinks, chunk.gradient(slope), part.rows_R, hidden_CH, weight_VH)
+            slope = _slope(part, softmax, logp_CJ, ids_CJ, mine.peak_C, clip, with_entropy)
+            dlogits_CV = chunk.gradient(slope)
+            if sinks.hidden_TH is not None:
+                _write(sinks.hidden_TH, part.rows_R, dlogits_CV @ weight_VH, shard)
+            if sinks.weight_VH is not None:
+                add_product(sinks.weight_VH, dlogits_CV.t(), hidden_CH)
     check_finite_result(lse_R, hidden_TH, terms.rows_R)
     return seen
 
@@ -71,6 +79,7 @@ def _slope(
     part: Terms,
     softmax: Softmax,
     logp_CJ: Tensor,
+    ids_CJ: Tensor,
     peak_C: Tensor,
     clip: tuple[float, float],
     with_entropy: bool,
@@ -86,16 +95,14 @@ def _slope(
         offset_C=softmax.offset(peak_C),
         base_C=base_C * part.inv_tau_R,
         slope_C=slope_C,
-        ids_CJ=part.ids_RJ,
+        ids_CJ=ids_CJ,
         grad_CJ=grad_CJ * part.inv_tau_R[:, None],
         logp_CJ=logp_CJ,
     )
 
 
-def _accumulate(
-    sinks: Sinks, dlogits_CV: Tensor, rows_C: Tensor, hidden_CH: Tensor, weight_VH: Tensor
-) -> None:
-    if sinks.hidden_TH is not None:
-        sinks.hidden_TH[rows_C] = dlogits_CV @ weight_VH
-    if sinks.weight_VH is not None:
-        add_product(sinks.weight_VH, dlogits_CV.t(), hidden_CH)
+def _write(grad_TH: Tensor, rows_C: Tensor, part_CH: Tensor, shard: Shard) -> None:
+    """A shard has its part of the sum over the vocabulary; the parts add up in float32."""
+    if shard.group is not None:
+        part_CH = shard.add_up(part_CH.float()).to(grad_TH.dtype)
+    grad_TH[rows_C] = part_CH
