@@ -220,6 +220,7 @@ def _score_errors(variant: Variant, case: Case, exact: Case) -> dict[str, float]
     expected = _full(exact, "score")[0]
     logits = (case.hidden @ case.weight.t()).float()  # the top is that of the rounded logits
     best = logits.sort(dim=1, descending=True).values[:, :20]
-    found = logits.gather(1, top).sort(dim=1, descending=True).values  # peers rank ties as they like
+    # peers rank ties as they like
+    found = logits.gather(1, top).sort(dim=1, descending=True).values
     return {"logp": float((logp.double() - expected).abs().max()),
             "top": float((found != best).double().mean())}  # fmt: skip
