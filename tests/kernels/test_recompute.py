@@ -17,7 +17,7 @@ def token_losses(hidden: Tensor, weight: Tensor, one: dict[str, Tensor]) -> Tens
     logp = (hidden @ weight.t() / value["temperature"][:, None]).log_softmax(dim=1)
 
     def clipped(log_p: Tensor, old: Tensor, advantage: Tensor) -> Tensor:
-        rho = (log_p - old).exp()
+        rho = (log_p - old).clamp(-20, 20).exp()
         return torch.maximum(-advantage * rho, -advantage * rho.clamp(0.8, 1.28))
 
     sampled = logp.gather(1, one["ids"][:, None])[:, 0]
@@ -27,7 +27,7 @@ def token_losses(hidden: Tensor, weight: Tensor, one: dict[str, Tensor]) -> Tens
     each = clipped(chosen, value["topk_old_logp"], value["topk_advantage"])
     each = torch.where(one["topk_ids"] >= 0, each, 0.0)
     total = total + value["opd_weight"] * each.sum(dim=1)
-    d = value["ref_logp"] - sampled
+    d = (value["ref_logp"] - sampled).clamp(-10, 10)
     total = total + value["kl_weight"] * (d.exp() - d - 1)
     return total + value["entropy_weight"] * (logp.exp() * logp).sum(dim=1)
 
