@@ -1,5 +1,6 @@
 """Test options and the real parts, for the tests of claw and of the plugins in this repository."""
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -24,6 +25,12 @@ def missing(part: str, why: str) -> None:
     if os.environ.get("CLAW_REAL") == "require":
         pytest.fail(f"{part} is required here: {why}")
     pytest.skip(f"{part} is missing: {why}")
+
+
+@pytest.fixture(scope="session")
+def needs_triton() -> None:
+    if importlib.util.find_spec("triton") is None:
+        missing("triton", "it is not installed; pip install 'triton>=3.6,<4'")
 
 
 @pytest.fixture(scope="session")

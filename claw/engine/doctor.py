@@ -7,9 +7,13 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from claw.engine import models
 from claw.sdk import registry
+
+if TYPE_CHECKING:
+    import torch
 
 PACKAGES = ("claw-rl", "torch", "triton", "flash-attn", "transformers", "peft", "safetensors",
             "pyzmq", "msgpack", "pluggy", "starlette", "sglang", "docker", "openai")
@@ -54,6 +58,17 @@ def _devices() -> Iterator[str]:
             yield f"device        cuda:{i} {p.name}, {p.total_memory / 1e9:.0f} GB"
     else:
         yield "device        cpu (no GPU that torch can use)"
-    has_flash = bool(find_spec("flash_attn")) and torch.cuda.is_available()
-    yield f"attention     {'flash_attention_2' if has_flash else 'sdpa'}"
-    yield "kernels       torch (chunked)"
+    yield from _code(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _code(device: "torch.device") -> Iterator[str]:
+    """What runs attention and the training loss there, and why."""
+    import torch
+
+    from claw.engine.trainer import attention
+    from claw.kernels import backend
+
+    dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+    name, why = attention.choose(device, dtype)
+    yield f"attention     {name}: {why}"
+    yield f"kernels       {backend.explain(device.type)}"

@@ -16,8 +16,8 @@ def refuse(name: str, found: object, allowed: str) -> NoReturn:
     raise ValueError(f"{name}: found {found}; allowed: {allowed}")
 
 
-def check_linear(hidden_TH: Tensor, weight_VH: Tensor, chunk_tokens: int) -> tuple[int, int]:
-    """Refuse a pair that cannot be multiplied. -> (T, V)."""
+def check_linear(hidden_TH: Tensor, weight_VH: Tensor, chunk_tokens: int | None) -> int:
+    """Refuse a pair that cannot be multiplied. -> T."""
     for name, matrix in (("hidden", hidden_TH), ("weight", weight_VH)):
         if matrix.ndim != 2:
             refuse(name, f"shape {list(matrix.shape)}", "a matrix, [tokens, H] or [vocabulary, H]")
@@ -30,9 +30,10 @@ def check_linear(hidden_TH: Tensor, weight_VH: Tensor, chunk_tokens: int) -> tup
         refuse("weight", weight_VH.dtype, f"{hidden_TH.dtype}, the dtype of hidden")
     if weight_VH.device != hidden_TH.device:
         refuse("weight", weight_VH.device, f"{hidden_TH.device}, the device of hidden")
-    if isinstance(chunk_tokens, bool) or not isinstance(chunk_tokens, int) or chunk_tokens < 1:
-        refuse("chunk_tokens", repr(chunk_tokens), "an integer of at least 1")
-    return hidden_TH.shape[0], weight_VH.shape[0]
+    is_whole = isinstance(chunk_tokens, int) and not isinstance(chunk_tokens, bool)
+    if chunk_tokens is not None and (not is_whole or chunk_tokens < 1):
+        refuse("chunk_tokens", repr(chunk_tokens), "an integer of at least 1, or None to choose")
+    return hidden_TH.shape[0]
 
 
 def check_tensor(

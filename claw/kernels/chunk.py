@@ -1,34 +1,105 @@
-"""The pieces both passes share: logits of a few rows, and their softmax at a temperature.
+"""The logits of a few rows: what is read off them, and the gradient that takes their place.
 
-C rows of a chunk, H hidden size, V vocabulary size. Scoring and training go through the same
-lines, so that their rounding cancels in a ratio of old and current log-probs.
+C rows of a chunk, H hidden size, V vocabulary size (of this shard), J ids of a row, k top ids.
+Scoring and training go through the same lines, so that their rounding cancels in a ratio of old
+and current log-probs.
 """
+
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from claw.kernels import backend
 
-def logits_into(out_CV: Tensor, hidden_CH: Tensor, weight_VH: Tensor) -> Tensor:
-    """out = hidden @ weight^T in float32; the product itself runs in the operands' dtype."""
-    if hidden_CH.dtype == torch.float32:
-        return torch.mm(hidden_CH, weight_VH.t(), out=out_CV)
-    return out_CV.copy_(hidden_CH @ weight_VH.t())
+CPU_ROWS = 256
+"""what the cache likes"""
+GPU_ROWS = (2048, 4096)
+"""fewer and the products wait for the weight, more and only memory grows"""
+GPU_BYTES = 5 << 28
+"""of logits on a GPU; within these bounds the rows of a chunk follow from it"""
 
 
-def softmax_into(exp_CV: Tensor, logits_CV: Tensor, inv_tau_C: Tensor) -> tuple[Tensor, Tensor]:
-    """Centre and scale the logits in place, put their exponentials in exp.
+@dataclass(frozen=True)
+class Reading:
+    """What one pass over the logits tells, in float32; logits here are before the temperature."""
 
-    logits become z = (logits - row max) / tau and exp = e^z; log p = z - log(sum).
-    Subtracting before scaling keeps the top exact at low temperatures.
-    -> (peak_C = row max / tau, sum_C = sum of exp); log-sum-exp = peak + log(sum).
+    peak_C: Tensor
+    """the largest logit"""
+    sum_C: Tensor
+    """sum_j e^{z_j}, z_j = (logit_j - peak) / tau"""
+    dot_C: Tensor
+    """sum_j e^{z_j} z_j"""
+    picked_CJ: Tensor
+    """the logits at the given ids, 0 at -1"""
+    top_Ck: Tensor
+    """the largest logits, best first, equal ones in id order"""
+    top_ids_Ck: Tensor
+
+
+@dataclass(frozen=True)
+class Slope:
+    """d loss / d logit_j = sum of grad over ids = j, + p_j (base + slope log p_j); 1 / tau inside.
+
+    log p_j = (logit_j - peak) / tau + offset, with the peak of the reading.
     """
-    peak_C = logits_CV.amax(dim=1)
-    logits_CV.sub_(peak_C[:, None]).mul_(inv_tau_C[:, None])
-    torch.exp(logits_CV, out=exp_CV)
-    return peak_C * inv_tau_C, exp_CV.sum(dim=1)
+
+    offset_C: Tensor
+    base_C: Tensor
+    slope_C: Tensor | None
+    ids_CJ: Tensor
+    """-1 is not of this shard"""
+    grad_CJ: Tensor
+    logp_CJ: Tensor
 
 
-def entropy(exp_CV: Tensor, z_CV: Tensor, sum_C: Tensor) -> Tensor:
-    """H = log(sum) - sum_j p_j z_j; the batched product spares a [C, V] temporary."""
-    dot_C = torch.bmm(exp_CV[:, None, :], z_CV[:, :, None]).view(-1)
-    return sum_C.log() - dot_C / sum_C
+class Chunk(Protocol):
+    """Buffers for the logits of up to `rows` rows; fill, read and gradient in this order."""
+
+    def fill(self, hidden_CH: Tensor, weight_VH: Tensor) -> None:
+        """logits = hidden @ weight^T; the product runs in the operands' dtype and rounds to it."""
+
+    def read(self, inv_tau_C: Tensor, ids_CJ: Tensor, topk: int) -> Reading:
+        """One pass over the logits. Rows that are -inf throughout have sum 0."""
+
+    def gradient(self, slope: Slope) -> Tensor:
+        """[C, V] in the operands' dtype, rounded once; the logits are gone."""
+
+
+def open_chunk(hidden_TH: Tensor, rows: int, num_vocab: int) -> Chunk:
+    """A chunk of the backend that belongs to the tensor's device."""
+    if backend.choose(hidden_TH.device.type) == "triton":
+        from claw.kernels.triton_chunk import TritonChunk
+
+        return TritonChunk(hidden_TH, rows, num_vocab)
+    from claw.kernels.torch_chunk import TorchChunk
+
+    return TorchChunk(hidden_TH, rows, num_vocab)
+
+
+def rows_of(chunk_tokens: int | None, hidden_TH: Tensor, num_vocab: int) -> int:
+    """Rows of a chunk: as asked, else 256 on a CPU and by a byte budget on a GPU.
+
+    Never from the shape of the head: every chunk of training reads and writes the whole weight
+    gradient, so a small one is slow however small the head.
+    """
+    if chunk_tokens is not None:
+        return chunk_tokens
+    if hidden_TH.device.type == "cpu":
+        return CPU_ROWS
+    low, high = GPU_ROWS
+    is_torch = backend.choose(hidden_TH.device.type) == "torch"
+    row_bytes = num_vocab * (8 if is_torch else hidden_TH.element_size())
+    return min(max(GPU_BYTES // row_bytes // 128 * 128, low), high)
+
+
+def add_product(sum_VH: Tensor, left_VC: Tensor, right_CH: Tensor) -> None:
+    """sum += left @ right with a float32 sum; the product stays in the operands' fast dtype."""
+    if left_VC.dtype == torch.float32:
+        sum_VH.addmm_(left_VC, right_CH)
+    elif left_VC.device.type == "cuda" and torch.version.hip is None:
+        # One product that reads and writes the sum; `+=` would read and write it twice more.
+        torch.addmm(sum_VH, left_VC, right_CH, out_dtype=torch.float32, out=sum_VH)
+    else:
+        sum_VH += left_VC @ right_CH

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from claw.kernels import backend
 from claw.kernels.check import check_tensor, refuse
 
 
@@ -41,14 +42,24 @@ def overlap(student_ids: Tensor, teacher_ids: Tensor, mask: Tensor) -> Overlap:
     check_tensor("student_ids", student_ids, (num_tokens, k), torch.int64, device)
     check_tensor("teacher_ids", teacher_ids, (num_hints, num_tokens, k), torch.int64, device)
     check_tensor("mask", mask, (num_tokens,), torch.bool, device)
-    per_token_NT = torch.zeros(num_hints, num_tokens, dtype=torch.int64, device=device)
-    for column in range(k):  # a column at a time: no [N, T, k, k] tensor
-        wanted_T1 = student_ids[:, column, None].masked_fill(~mask[:, None], -1)
-        found_NT = (teacher_ids == wanted_T1).any(dim=2) & (wanted_T1[:, 0] >= 0)
-        per_token_NT += found_NT
+    if backend.choose(device.type) == "triton":
+        from claw.kernels import triton_overlap
+
+        per_token_NT, best_per_token_T = triton_overlap.counts(student_ids, teacher_ids, mask)
+    else:
+        per_token_NT = _counts(student_ids, teacher_ids, mask)
+        best_per_token_T = _first_largest(per_token_NT)
     per_hint_N = per_token_NT.sum(dim=1)
-    best_per_token_T = _first_largest(per_token_NT)
     return Overlap(per_token_NT, per_hint_N, int(_first_largest(per_hint_N)), best_per_token_T)
+
+
+def _counts(student_TK: Tensor, teacher_NTK: Tensor, mask_T: Tensor) -> Tensor:
+    per_token_NT = student_TK.new_zeros(teacher_NTK.shape[:2])
+    for column in range(student_TK.shape[1]):  # a column at a time: no [N, T, k, k] tensor
+        wanted_T1 = student_TK[:, column, None].masked_fill(~mask_T[:, None], -1)
+        found_NT = (teacher_NTK == wanted_T1).any(dim=2) & (wanted_T1[:, 0] >= 0)
+        per_token_NT += found_NT
+    return per_token_NT
 
 
 def _first_largest(counts_N: Tensor) -> Tensor:

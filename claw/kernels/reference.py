@@ -30,7 +30,7 @@ def score(
     ids: Tensor | None = None,
     topk: int = 0,
     temperature: float | Tensor = 1.0,
-    chunk_tokens: int = 256,
+    chunk_tokens: int | None = None,
 ) -> Score:
     """See `claw.kernels.score.score`."""
     logits, logp = _logp(hidden, weight, temperature)
@@ -73,7 +73,7 @@ def hybrid_loss(
     temperature: float | Tensor = 1.0,
     clip_low: float = 0.2,
     clip_high: float = 0.28,
-    chunk_tokens: int = 256,
+    chunk_tokens: int | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """See `claw.kernels.hybrid.hybrid_loss`; here hidden is finite also where no term is."""
     logp_TV = _logp(hidden, weight, temperature)[1]

@@ -6,6 +6,7 @@ T tokens, H hidden size, V vocabulary size, C rows of a chunk, n given ids, k to
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from claw.kernels.check import (
@@ -17,8 +18,9 @@ from claw.kernels.check import (
     refuse,
     temperature_vector,
 )
-from claw.kernels.chunk import entropy, logits_into, softmax_into
-from claw.kernels.topk import stable_topk
+from claw.kernels.chunk import Chunk, open_chunk, rows_of
+from claw.kernels.shard import Shard
+from claw.kernels.softmax import Softmax
 
 
 @dataclass(frozen=True)
@@ -44,33 +46,40 @@ def score(
     ids: Tensor | None = None,
     topk: int = 0,
     temperature: float | Tensor = 1.0,
-    chunk_tokens: int = 256,
+    chunk_tokens: int | None = None,
+    process_group: dist.ProcessGroup | None = None,
 ) -> Score:
     """Score the tokens of one pass, a chunk of rows at a time.
 
     hidden [T, H], weight [V, H] of one float dtype; ids [T, n] int64 or None, -1 is padding;
     temperature a number or a float [T]. The order of the top-k is that of the logits before the
     temperature, so it does not depend on it.
+    With a process_group the weight is this rank's rows of the vocabulary, in the order of the
+    ranks, ids are those of the whole, and every rank gets the whole result; all else must be the
+    same on every rank.
     log p_v = z_v / tau - lse,  lse = log sum_j exp(z_j / tau),  H = -sum_j p_j log p_j.
     ValueError: a shape, dtype, device, id, topk or temperature out of range, NaN in a matrix.
     """
-    num_tokens, num_vocab = check_linear(hidden, weight, chunk_tokens)
-    if isinstance(topk, bool) or not isinstance(topk, int) or not 0 <= topk <= num_vocab:
+    num_tokens = check_linear(hidden, weight, chunk_tokens)
+    width = ids.shape[1] if isinstance(ids, Tensor) and ids.ndim == 2 else 1
+    if isinstance(topk, bool) or not isinstance(topk, int):
+        refuse("topk", repr(topk), "a whole number")
+    shard = Shard.of(process_group, hidden, len(weight), topk=topk, ids=0 if ids is None else width)
+    num_vocab = shard.num_vocab
+    if not 0 <= topk <= num_vocab:
         refuse("topk", topk, f"0 to {num_vocab}, the vocabulary")
     if ids is not None:
-        width = ids.shape[1] if isinstance(ids, Tensor) and ids.ndim == 2 else 1
         check_tensor("ids", ids, (num_tokens, width), torch.int64, hidden.device)
         check_ids("ids", ids, -1, num_vocab)
     tau_T = temperature_vector(temperature, hidden)
     check_temperature(temperature, tau_T)
     out = _empty_score(hidden, ids, topk)
-    rows = min(chunk_tokens, num_tokens)
-    logits, exps = hidden.new_empty(2, rows, num_vocab, dtype=torch.float32)
-    for start in range(0, num_tokens, chunk_tokens):
-        part = slice(start, min(start + chunk_tokens, num_tokens))
-        size = part.stop - start
-        logits_into(logits[:size], hidden[part], weight)
-        _score_chunk(out, part, ids, topk, 1.0 / tau_T[part], logits[:size], exps[:size])
+    rows = rows_of(chunk_tokens, hidden, shard.largest)
+    chunk = open_chunk(hidden, min(rows, num_tokens), shard.size)
+    for start in range(0, num_tokens, rows):
+        part = slice(start, min(start + rows, num_tokens))
+        chunk.fill(hidden[part], weight)
+        _score_rows(out, part, chunk, shard, ids, topk, 1.0 / tau_T[part])
     check_finite_result(out.lse, hidden, slice(None))
     return out
 
@@ -88,23 +97,21 @@ def _empty_score(hidden: Tensor, ids: Tensor | None, topk: int) -> Score:
     )
 
 
-def _score_chunk(
+def _score_rows(
     out: Score,
     part: slice,
+    chunk: Chunk,
+    shard: Shard,
     ids: Tensor | None,
     topk: int,
     inv_tau_C: Tensor,
-    logits_CV: Tensor,
-    exp_CV: Tensor,
 ) -> None:
-    """Fill the rows of one chunk; logits are overwritten, so the top-k comes first."""
-    out.topk_ids[part] = stable_topk(logits_CV, topk)[1]
-    peak_C, sum_C = softmax_into(exp_CV, logits_CV, inv_tau_C)
-    log_sum_C = sum_C.log()
-    out.lse[part] = peak_C + log_sum_C
-    out.entropy[part] = entropy(exp_CV, logits_CV, sum_C)
-    out.topk_logp[part] = logits_CV.gather(1, out.topk_ids[part]) - log_sum_C[:, None]
-    if ids is not None and out.logp is not None:
-        given = ids[part]
-        logp = logits_CV.gather(1, given.clamp(min=0)) - log_sum_C[:, None]
-        out.logp[part] = logp.masked_fill(given < 0, 0.0)
+    """Write what the filled chunk says of its rows."""
+    given = out.topk_ids.new_empty(len(inv_tau_C), 0) if ids is None else ids[part]
+    mine = chunk.read(inv_tau_C, shard.local(given), min(topk, shard.size))
+    reading = shard.merge(mine, inv_tau_C, topk)
+    softmax = Softmax.of(reading, inv_tau_C)
+    out.lse[part], out.entropy[part] = softmax.lse_C, softmax.entropy_C
+    out.topk_ids[part], out.topk_logp[part] = reading.top_ids_Ck, softmax.logp(reading.top_Ck)
+    if out.logp is not None:
+        out.logp[part] = softmax.logp(reading.picked_CJ).masked_fill(given < 0, 0.0)

@@ -5,7 +5,7 @@ of a row: column 0 the sampled id, then the top-k. GRPO and top-k OPD are one cl
 over the J columns with different coefficients.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -53,6 +53,15 @@ class Terms:
 
     def part(self, start: int, stop: int) -> "Terms":
         return Terms(*(getattr(self, field.name)[start:stop] for field in fields(self)))
+
+    def scaled(self, factor_R: Tensor) -> "Terms":
+        """The terms whose loss is this one's times a factor for each row."""
+        return replace(
+            self,
+            coef_RJ=self.coef_RJ * factor_R[:, None],
+            kl_coef_R=self.kl_coef_R * factor_R,
+            entropy_coef_R=self.entropy_coef_R * factor_R,
+        )
 
 
 def select_terms(
@@ -163,6 +172,11 @@ def reference_kl(logp_R: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     d = d.clamp(-KL_LIMIT, KL_LIMIT)
     slope = (-torch.expm1(d)).masked_fill(beyond, 0.0)
     return terms.kl_coef_R * (torch.expm1(d) - d), terms.kl_coef_R * slope
+
+
+def losses(terms: Terms, parts: Surrogate, kl_R: Tensor, entropy_R: Tensor) -> Tensor:
+    """The loss of each row."""
+    return parts.loss_RJ.sum(dim=1) + kl_R - terms.entropy_coef_R * entropy_R
 
 
 def measure(terms: Terms, parts: Surrogate, kl_R: Tensor, entropy_R: Tensor) -> dict[str, Tensor]:

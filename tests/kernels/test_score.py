@@ -71,6 +71,12 @@ def test_each_token_has_its_own_temperature_and_it_may_be_very_low() -> None:
     close(out.topk_logp, np.sort(expected, axis=1)[:, :-5:-1], 1e-4)
 
 
+def test_the_entropy_of_a_large_vocabulary_is_as_exact_as_that_of_a_small_one() -> None:
+    hidden, weight = matrices(5, 151_936)
+    logp = truth(hidden, weight, np.ones(5))
+    close(score(hidden, weight).entropy, -(np.exp(logp) * logp).sum(axis=1), 2e-6)
+
+
 @pytest.mark.parametrize("vocab", [130, 1013])
 @pytest.mark.parametrize("topk", [0, 1, 4, 20, 130])
 def test_equal_logits_are_ranked_by_id_like_a_stable_sort(vocab: int, topk: int) -> None:

@@ -6,7 +6,6 @@ Does not own: log-probs (kernels), the optimiser's copies, files of versions.
 B sequences, L positions, H hidden size, V vocabulary size.
 """
 
-import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from claw.config import LoraConfig, RunConfig
+from claw.engine.trainer import attention
 from claw.engine.trainer.loss import METHODS
 from claw.errors import UsageError
+from claw.kernels import backend
 
 
 class Policy:
@@ -109,8 +110,9 @@ class Policy:
 
 def load(model_dir: str | Path, config: RunConfig) -> Policy:
     """Load the folder as the run says. UsageError: what cannot be honoured, in words."""
-    device, dtype = _device(config.train.device), None
+    device = _device(config.train.device)
     dtype = _dtype(config.train.dtype, device)
+    _check_kernels(device)
     lm = _read(model_dir, device, dtype)
     _check_head(lm)
     loss = config.loss
@@ -147,7 +149,7 @@ def _read(model_dir: str | Path, device: torch.device, dtype: torch.dtype) -> An
                 setattr(settings, name, 0.0)
         lm = AutoModelForCausalLM.from_pretrained(
             str(model_dir), config=settings, dtype=dtype, local_files_only=True,
-            attn_implementation=_attention(device, dtype),
+            attn_implementation=attention.choose(device, dtype)[0],
         )
     except (OSError, ValueError) as error:
         raise UsageError(
@@ -157,18 +159,20 @@ def _read(model_dir: str | Path, device: torch.device, dtype: torch.dtype) -> An
     return lm.to(device).eval()
 
 
-def _attention(device: torch.device, dtype: torch.dtype) -> str:
-    has_flash = importlib.util.find_spec("flash_attn") is not None
-    half = dtype in (torch.bfloat16, torch.float16)
-    return "flash_attention_2" if has_flash and half and device.type == "cuda" else "sdpa"
-
-
 def _device(name: str) -> torch.device:
     if name != "auto":
         return torch.device(name)
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _check_kernels(device: torch.device) -> None:
+    """Say at the start, not in the first step, that the kernels cannot run here."""
+    try:
+        backend.choose(device.type)
+    except (RuntimeError, ValueError) as error:
+        raise UsageError("the training kernels cannot run", found=str(error)) from error
 
 
 def _dtype(name: str, device: torch.device) -> torch.dtype:

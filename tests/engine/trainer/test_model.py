@@ -10,6 +10,7 @@ from tiny import tiny_llama
 
 from claw.engine.trainer import model
 from claw.errors import UsageError
+from claw.kernels import backend
 
 IDS = torch.arange(5, 17)[None]
 
@@ -52,6 +53,12 @@ def test_targets_that_match_nothing_are_refused_by_name(
 def test_one_target_word_is_not_read_letter_by_letter(tiny_llama_dir: Path) -> None:
     p = model.load(tiny_llama_dir, config(lora={"rank": 4, "targets": ["v_proj"]}))
     assert {n.split(".")[4] for n in p.parameters} == {"v_proj"}
+
+
+def test_kernels_that_cannot_run_here_stop_the_trainer_at_its_start(tiny_llama_dir: Path) -> None:
+    with backend.use("triton"), pytest.raises(UsageError, match="kernels cannot run") as caught:
+        model.load(tiny_llama_dir, config())
+    assert "found: no GPU" in str(caught.value) or "not installed" in str(caught.value)
 
 
 @pytest.mark.parametrize("rank", [0, 4])
