@@ -21,8 +21,10 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# make bench WHAT=kernels ARGS=--smoke
+WHAT ?= serving
 bench: $(READY)
-	$(BIN)/python -m benchmarks.serving $(ARGS)
+	$(BIN)/python -m benchmarks.$(WHAT) $(ARGS)
 
 $(READY): pyproject.toml plugins/personal/pyproject.toml tools/install.sh
 	PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/install.sh
