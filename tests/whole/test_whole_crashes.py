@@ -61,6 +61,10 @@ def _trained_nothing_twice(system: System) -> None:
     per_turn = Counter(id for (id,) in system.rows(
         "SELECT turn_id FROM samples WHERE state='trained'"))
     assert per_turn and set(per_turn.values()) == {1}
+    leased = system.rows("SELECT COUNT(*) FROM samples JOIN leases ON lease_id = leases.id "
+                         "WHERE leases.state='acked'")[0][0]
+    taken = sum(int(m["rollout/samples"]) for m in system.metrics("gate/refused"))
+    assert taken <= leased, "a sample was in two steps"  # less: killed before it said so
     rows = [(id, version, json.loads(body)) for id, version, body in system.rows(
         "SELECT id, version, body FROM leases WHERE state='acked'")]
     made = {version: id for id, version, update in rows if update}  # others changed nothing
