@@ -43,8 +43,9 @@ class RolloutConfig(Section):
 class WorkerConfig(Section):
     """The process that samples tokens."""
 
-    kind: Literal["transformers", "scripted"] = "transformers"
-    """`scripted` answers by rule and needs no weights: for tests of everything around a model"""
+    kind: Literal["transformers", "sglang", "scripted"] = "transformers"
+    """`sglang` needs an environment of its own (see [sglang]); `scripted` answers by rule and needs
+    no weights: for tests of everything around a model"""
     count: int = Field(1, ge=1, le=64)
     """worker processes"""
     slots: int = Field(16, ge=1)
@@ -61,6 +62,24 @@ class WorkerConfig(Section):
     """CPU threads; 0 leaves it to torch"""
     deadline_s: float = Field(600.0, gt=0)
     """seconds a request may take before it ends with what it has"""
+
+
+class SglangConfig(Section):
+    """The SGLang engine of `worker.kind = "sglang"`, in a Python environment of its own."""
+
+    python: str = ""
+    """that environment's python; empty: the python that runs the worker"""
+    cache_tokens: int = Field(0, ge=0)
+    """tokens that the key-value cache holds; 0: what the slots need, up to 16384 on a CPU, and
+    SGLang's own choice on a GPU"""
+    memory: float = Field(0.0, ge=0, lt=1)
+    """share of a GPU's memory for weights and cache; 0 leaves it to SGLang"""
+    start_s: float = Field(600.0, gt=0)
+    """seconds the engine may take to start"""
+    stall_s: float = Field(120.0, gt=0)
+    """seconds without a token while requests run, after which the engine counts as hung"""
+    arguments: dict[str, Any] = {}
+    """more of SGLang's own server arguments, as tp_size = 2; not those that claw sets itself"""
 
 
 class LoraConfig(Section):
@@ -274,6 +293,7 @@ class RunConfig(Section):
     """of the run folder; empty: plugin and time"""
     rollout: RolloutConfig = RolloutConfig()
     worker: WorkerConfig = WorkerConfig()
+    sglang: SglangConfig = SglangConfig()
     lora: LoraConfig = LoraConfig()
     train: TrainConfig = TrainConfig()
     loss: LossConfig = LossConfig()
@@ -318,6 +338,8 @@ def conflicts(c: RunConfig) -> list[str]:
         found.append(f"judge.base_url has no effect: judge.kind is {c.judge.kind!r}")
     if c.rollout.max_tokens >= c.worker.context:
         found.append("rollout.max_tokens leaves no room for a prompt in worker.context")
+    if c.sglang != SglangConfig() and c.worker.kind != "sglang":
+        found.append(f"[sglang] has no effect: worker.kind is {c.worker.kind!r}")
     if c.loss.subset != "student" and c.train.method in ("grpo", "opd-sampled", "combined"):
         found.append(f"loss.subset has no effect: train.method {c.train.method} uses no top-k")
     if c.loss.gap_weight != "student" and c.train.method in ("grpo", "opd-sampled", "combined"):

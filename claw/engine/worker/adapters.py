@@ -7,9 +7,6 @@ The layers are claw's own and not peft's: peft routes a mixed batch by hooks tha
 layer in each forward, and never says when an adapter bound nothing. The numbers are peft's.
 """
 
-import json
-import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +17,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from claw.engine.versions import VersionError
+from claw.engine.worker import adapter_files
 from claw.engine.worker.backend import Key
-
-PREFIX = "base_model.model."
-_TENSOR = re.compile(rf"{re.escape(PREFIX)}(.+)\.lora_([AB])(?:\.default)?\.weight")
-_UNSUPPORTED = ("use_dora", "modules_to_save", "fan_in_fan_out", "layer_replication",
-                "trainable_token_indices", "target_parameters", "alora_invocation_tokens",
-                "lora_bias", "use_qalora", "use_bdlora", "arrow_config", "velora_config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +112,14 @@ class Adapters:
             try:
                 module = self.model.get_submodule(name)
             except AttributeError:
-                raise VersionError(
-                    "the adapter does not fit: the model has no such layer", found=name
-                ) from None
+                raise adapter_files.no_such_layer(name) from None
         sizes = (getattr(module, "in_features", None), getattr(module, "out_features", None))
         if None in sizes:
             raise VersionError(
                 "the adapter does not fit: not a linear layer",
                 found=f"{name}: {type(module).__name__}",
             )
-        if (low.a.shape[1], low.b.shape[0]) != sizes or low.a.shape[0] != low.b.shape[1]:
-            raise VersionError(
-                f"the adapter does not fit: {name} has another shape",
-                found=f"A {list(low.a.shape)}, B {list(low.b.shape)}",
-                allowed=f"A [r, {sizes[0]}], B [{sizes[1]}, r]",
-            )
+        adapter_files.check_fit(name, tuple(low.a.shape), tuple(low.b.shape), sizes)
 
     def _layer(self, name: str) -> LoraLinear:
         if name not in self.layers:
@@ -147,45 +132,15 @@ class Adapters:
 
 def _read(folder: Path, names: Sequence[str]) -> dict[str, LowRank]:
     """Return layer name -> its low-rank pair, scaled as peft scales it."""
-    config = _config(folder)
+    config = adapter_files.read_config(folder)
     parts: dict[str, dict[str, Tensor]] = {}
     for file in names:
         for name, tensor in load_file(folder / file).items():
-            found = _TENSOR.fullmatch(name)
-            if found is None:
-                raise VersionError("the adapter holds a tensor of no known kind", found=name)
-            parts.setdefault(found[1], {})[found[2]] = tensor
-    if not parts:
-        raise VersionError("the adapter binds no layer of the model", found=", ".join(names))
-    pieces = {}
-    for name, pair in parts.items():
-        if set(pair) != {"A", "B"}:
-            raise VersionError("the adapter is incomplete: A or B is missing", found=name)
-        pieces[name] = LowRank(pair["A"], pair["B"], _scale(config, name, pair["A"].shape[0]))
-    return pieces
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    try:
-        config: dict[str, Any] = json.loads((folder / "adapter_config.json").read_bytes())
-    except (OSError, ValueError) as error:
-        raise VersionError("adapter_config.json is not readable", found=str(error)) from error
-    if config.get("peft_type") != "LORA":
-        raise VersionError("not a LoRA adapter", found=str(config.get("peft_type")))
-    for name in _UNSUPPORTED:
-        if config.get(name):
-            raise VersionError(
-                "the adapter uses what this worker does not serve", found=f"{name} = {config[name]}"
-            )
-    if config.get("bias", "none") != "none":
-        raise VersionError("an adapter with biases is not served", found=f"bias {config['bias']}")
-    return config
-
-
-def _scale(config: dict[str, Any], name: str, rank: int) -> float:
-    alpha = config.get("lora_alpha", rank)
-    for pattern, value in (config.get("alpha_pattern") or {}).items():
-        if re.fullmatch(rf"(.*\.)?({pattern})", name):
-            alpha = value
-            break
-    return float(alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
+            layer, letter = adapter_files.split_name(name)
+            parts.setdefault(layer, {})[letter] = tensor
+    adapter_files.check_pairs(parts, list(names))
+    return {
+        layer: LowRank(pair["A"], pair["B"],
+                       adapter_files.scale(config, layer, pair["A"].shape[0]))
+        for layer, pair in parts.items()
+    }
