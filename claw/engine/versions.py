@@ -192,6 +192,26 @@ def read_canary(folder: Path, manifest: Manifest) -> Canary | None:
     return Canary(ids.astype(np.int32), logps.astype(np.float32))
 
 
+def check_canary_ids(canary: Canary, vocab_size: int) -> None:
+    """Refuse a canary that this model cannot read."""
+    if canary.ids.min() < 0 or canary.ids.max() >= vocab_size:
+        raise VersionError("the canary's ids are not ids of this model",
+                           found=f"{canary.ids.min()} to {canary.ids.max()}",
+                           allowed=f"0 to {vocab_size - 1}")
+
+
+def canary_verdict(gaps: np.ndarray, tolerance: float) -> tuple[float, float]:
+    """Return the largest and mean of the gaps [n, L-1] in nats; VersionError beyond tolerance."""
+    worst = np.unravel_index(int(np.nan_to_num(gaps, nan=np.inf).argmax()), gaps.shape)
+    if not gaps[worst] <= tolerance:  # also a nan
+        raise VersionError(
+            "the identity canary disagrees: trainer and worker score the same tokens differently",
+            found=f"sequence {worst[0]}, token {worst[1] + 1}: {gaps[worst]:.4g} nats apart",
+            allowed=f"{tolerance:g} (gate.canary_tolerance)",
+        )
+    return float(gaps.max()), float(gaps.mean())
+
+
 def tensor_shapes(path: Path) -> Shapes:
     """Return name -> shape of a safetensors file from its header, without reading tensors."""
     try:

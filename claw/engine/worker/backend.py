@@ -44,6 +44,10 @@ class Busy(ClawError):
     """A version cannot be held yet: running requests still use the older ones. Ask again."""
 
 
+class EngineLost(ClawError):
+    """The engine can serve no more: the worker ends, and its launcher starts another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a backend can do; the `worker.hello` of its worker."""
@@ -183,5 +187,6 @@ class Backend(Protocol):
 
 def make_backend(config: RunConfig, model_dir: Path) -> Backend:
     """Load the backend named in `worker.kind`."""
-    module: Any = importlib.import_module(f"claw.engine.worker.{config.worker.kind}")
+    name = "hosted" if config.worker.kind == "sglang" else config.worker.kind
+    module: Any = importlib.import_module(f"claw.engine.worker.{name}")
     return cast(Backend, module.make(config, model_dir))

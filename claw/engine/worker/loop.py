@@ -11,6 +11,7 @@ import logging
 import queue
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from claw.engine.worker.backend import (
     Chunk,
     Code,
     Done,
+    EngineLost,
     Event,
     Failed,
     Generate,
@@ -77,6 +79,7 @@ class ModelLoop:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._main, name="model", daemon=True)
         self._swaps: dict[tuple[str, str], Swap] = {}
+        self._said = ""
         self.limits: Limits | None = None
         """set when the model is loaded"""
         self.failure: BaseException | None = None
@@ -106,10 +109,9 @@ class ModelLoop:
         out = wire.open_socket(self._context, zmq.PAIR, self._address, bind=False)
         out.setsockopt(zmq.SNDTIMEO, 100)
         try:
-            backend = make_backend(self._config, self._model_dir)
-            self.status, self.limits = backend.status(), backend.limits
-            self._run(backend, out)
-            backend.close()
+            with closing(make_backend(self._config, self._model_dir)) as backend:
+                self.status, self.limits = backend.status(), backend.limits
+                self._run(backend, out)
         except BaseException as error:
             log.exception("the model thread ends")
             self.failure = error
@@ -123,6 +125,10 @@ class ModelLoop:
                 self._send(out, answer)
             try:
                 events, failures = backend.step(), 0
+            except EngineLost as error:
+                for event in backend.fail_all(Code.ENGINE, str(error)):
+                    self._send(out, event_message(event))
+                raise
             except Exception as error:
                 failures += 1
                 log.exception("a step of the model failed (%d in a row)", failures)
@@ -159,7 +165,9 @@ class ModelLoop:
             try:
                 answer = load(backend, swap)
             except Busy as error:
-                log.info("version %d waits: %s", swap.version.number, error)
+                if self._said != (said := f"version {swap.version.number} waits: {error}"):
+                    self._said = said  # it is asked again at every step
+                    log.info("%s", said)
                 continue
             del self._swaps[key]
             yield answer

@@ -16,7 +16,8 @@ from claw.engine.versions import (
     Canary,
     Manifest,
     Shapes,
-    VersionError,
+    canary_verdict,
+    check_canary_ids,
     check_shapes,
     tensor_shapes,
 )
@@ -77,20 +78,10 @@ def compare(model: Model, canary: Canary | None, tolerance: float) -> tuple[floa
     """
     if canary is None or not canary.logps.size:
         return 0.0, 0.0
-    if canary.ids.min() < 0 or canary.ids.max() >= model.vocab_size:
-        raise VersionError("the canary's ids are not ids of this model",
-                           found=f"{canary.ids.min()} to {canary.ids.max()}",
-                           allowed=f"0 to {model.vocab_size - 1}")
+    check_canary_ids(canary, model.vocab_size)
     gaps = np.stack([_gap(model, ids, logps)
                      for ids, logps in zip(canary.ids, canary.logps, strict=True)])
-    worst = np.unravel_index(int(np.nan_to_num(gaps, nan=np.inf).argmax()), gaps.shape)
-    if not gaps[worst] <= tolerance:  # also a nan
-        raise VersionError(
-            "the identity canary disagrees: trainer and worker score the same tokens differently",
-            found=f"sequence {worst[0]}, token {worst[1] + 1}: {gaps[worst]:.4g} nats apart",
-            allowed=f"{tolerance:g} (gate.canary_tolerance)",
-        )
-    return float(gaps.max()), float(gaps.mean())
+    return canary_verdict(gaps, tolerance)
 
 
 def _gap(model: Model, ids: np.ndarray, logps: np.ndarray) -> np.ndarray:

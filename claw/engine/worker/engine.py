@@ -1,0 +1,84 @@
+"""What the host of an engine asks of it: token ids in; tokens, scores and other weights out.
+
+Owns: the protocol `Engine` and its records. Does not own: requests of the actor (host), versions
+(shelf). An engine knows no versions: its adapters have names, its base weights are a folder.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from claw.errors import ClawError
+from claw.records import Sampling
+
+
+class EngineError(ClawError):
+    """One answer of the engine cannot be used; others go on."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    """One stretch of a reply: from a prompt on, with one set of weights."""
+
+    rid: str
+    """names it in the engine; never used twice"""
+    ids: Sequence[int]
+    """the prompt, and what was said before"""
+    sampling: Sampling
+    max_tokens: int
+    stop_ids: tuple[int, ...]
+    adapter: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """The tokens that came since the last part; arrays as in `generate.chunk`, no versions."""
+
+    arrays: dict[str, np.ndarray]
+    finish: str
+    """empty while it goes on; stop, length, or abort"""
+    cached: int
+    note: str = ""
+    """the engine's words for an abort"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """Log-probs of each next id at temperature 1."""
+
+    logps: np.ndarray
+    """float32 [L-1]"""
+    topk_ids: np.ndarray
+    """int32 [L-1, K]"""
+    topk_logps: np.ndarray
+
+
+class Engine(Protocol):
+    """An engine that runs in this process or below it. One event loop drives it."""
+
+    vocab_size: int
+    context: int
+    """tokens of prompt + reply"""
+    has_adapters: bool
+
+    def generate(self, ask: Ask) -> AsyncIterator[Part]:
+        """Yield parts; the last one has a finish. EngineError: this answer is not usable."""
+
+    async def score(self, rid: str, ids: Sequence[int], topk: int, adapter: str | None) -> Scores:
+        """Score one sequence."""
+
+    def abort(self, rid: str) -> None:
+        """End a `generate` or `score` soon; it ends with finish abort, or raises EngineError."""
+
+    async def load_adapter(self, name: str, folder: Path) -> None:
+        """Hold one adapter more; VersionError when the engine does not take it."""
+
+    async def unload_adapter(self, name: str) -> None: ...
+
+    async def load_weights(self, folder: Path) -> None:
+        """Replace the base weights; nothing runs meanwhile. VersionError: the old ones serve."""
+
+    def close(self) -> None: ...

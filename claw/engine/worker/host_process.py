@@ -1,0 +1,78 @@
+"""The door of an engine's process: read the spec, start the engine, serve, and end with its worker.
+
+Owns: the life of the process. Does not own: serving (host), the engine.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import zmq
+import zmq.asyncio
+
+import claw
+from claw import config as settings
+from claw.config import RunConfig
+from claw.engine import wire
+from claw.engine.wire import Message
+from claw.engine.worker.engine import Engine
+from claw.engine.worker.host import Host
+from claw.engine.worker.shelf import Shelf
+from claw.errors import ClawError, UsageError
+
+PARENT_S = 0.5
+
+
+def main(make: Callable[[RunConfig, Path], Engine]) -> None:
+    """Serve the worker that started this process with the engine that `make` makes."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--spec", required=True, type=Path, help="JSON file of the worker")
+    spec = json.loads(parser.parse_args().spec.read_text(encoding="utf-8"))
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr,
+                        format="%(asctime)s engine %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("claw").setLevel(logging.INFO)
+    context = zmq.Context()
+    socket = wire.open_socket(context, zmq.PAIR, spec["address"], bind=False)
+    socket.setsockopt(zmq.LINGER, 2000)
+    try:
+        _check_claw(spec["claw"])
+        config, model_dir = settings.parse(spec["config"]), Path(spec["model_dir"])
+        engine = make(config, model_dir)
+        asyncio.run(_serve(engine, config, model_dir, zmq.asyncio.Socket.shadow(socket)))
+    except ClawError as error:
+        socket.send_multipart(wire.encode(Message("lost", "", {"why": str(error)})))
+        time.sleep(0.2)
+    socket.close()
+    context.term()
+    sys.stderr.flush()
+    os.killpg(0, signal.SIGKILL)  # the engine's own processes too: nothing is left to save
+
+
+def _check_claw(wanted: str) -> None:
+    if claw.__version__ != wanted:
+        raise UsageError("the engine's environment has another claw than the worker",
+                         found=claw.__version__, allowed=wanted,
+                         do="install the same claw in both environments")
+
+
+async def _serve(engine: Engine, config: RunConfig, model_dir: Path, socket: Any) -> None:
+    patience_s = config.sglang.stall_s
+    shelf = Shelf(engine, model_dir, config.gate.canary_tolerance, config.lora.rank, patience_s)
+    await Host(engine, shelf, socket, patience_s).run()
+
+
+def _end_with(parent: int) -> None:
+    """In a thread: a worker that was killed must not leave an engine behind."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_S)
+    os.killpg(0, signal.SIGKILL)

@@ -1,0 +1,302 @@
+"""SGLang's own interface: every call into it, and the shapes of its answers.
+
+Owns: the version check, the engine's arguments, requests and answers, adapters and weights.
+Does not own: the actor's requests and swaps (host), versions (shelf).
+
+`python -m claw.engine.worker.sglang --spec FILE.json` is the process of an engine, in SGLang's
+environment. SGLang's interface moves from version to version and much of what is used here is
+internal to it, so one version is served. Nothing of it is imported before the process starts.
+
+Facts that decide the code: log-probs of sampled tokens are of softmax(logits / temperature), those
+of greedy batches and of given tokens of temperature 1; streamed answers are cumulative; an id that
+is out of the vocabulary kills the engine (guard); an abort matches every id that starts with it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from claw.config import RunConfig
+from claw.engine.versions import VersionError
+from claw.engine.worker.backend import EngineLost
+from claw.engine.worker.engine import Ask, EngineError, Part, Scores
+from claw.engine.worker.shelf import MAX_HELD
+from claw.errors import UsageError
+from claw.records import Sampling
+
+VERSION = "0.5.23"
+PLUGINS, SHIM = "sglang.srt.plugins", "claw_cpu"
+MARGIN = 8
+"""tokens that SGLang keeps free of the context"""
+CPU_CACHE = 16384
+ONE = 1e-6
+"""a top_p that keeps the most likely id only"""
+KEPT = 4096
+"""ids that SGLang can name as kept by truncation; truncated replies are drawn from so many"""
+LEAST = -1e30
+"""SGLang says the smallest float32 for minus infinity"""
+OWN = ("model_path", "device", "dtype", "model_impl", "context_length", "skip_tokenizer_init",
+       "max_running_requests", "enable_lora", "max_lora_rank", "lora_target_modules")
+
+
+# --- start -----------------------------------------------------------------------------------
+
+
+def check_version() -> None:
+    """Refuse an SGLang that is not the one these calls were written for."""
+    install = f"make its environment: bash tools/install_sglang.sh (sglang=={VERSION})"
+    try:
+        found = version("sglang")
+    except PackageNotFoundError:
+        raise UsageError("sglang is not installed in this environment", do=install) from None
+    if found != VERSION:
+        raise UsageError("this SGLang is not the one that claw serves with", found=found,
+                         allowed=VERSION, do=install)
+
+
+def has_shim() -> bool:
+    """Whether the plugin is here that lets SGLang's own models and adapters run without a GPU."""
+    return SHIM in entry_points(group=PLUGINS).names
+
+
+def arguments(config: RunConfig, model_dir: Path, model_context: int, *, on_gpu: bool,
+              shim: bool) -> dict[str, Any]:
+    """What the engine is started with; what the settings ask and it cannot do is an error."""
+    w, more = config.worker, config.sglang.arguments
+    if both := sorted(set(more) & set(OWN)):
+        raise UsageError("sglang.arguments names what claw sets itself", found=", ".join(both))
+    if config.lora.rank and not (on_gpu or shim):
+        raise UsageError(
+            "without a GPU, SGLang serves adapters only with the plugin claw-sglang-cpu",
+            found=f"lora.rank = {config.lora.rank}",
+            do="set lora.rank=0, or install the plugin (tools/install_sglang.sh does)")
+    context = min(w.context + MARGIN, model_context)
+    values: dict[str, Any] = {
+        "model_path": str(model_dir), "skip_tokenizer_init": True, "context_length": context,
+        "max_running_requests": w.slots, "log_level": "warning", "sleep_on_idle": True,
+        "device": "cuda" if on_gpu else "cpu", "random_seed": config.seed,
+        "dtype": w.dtype if w.dtype != "auto" else "bfloat16" if on_gpu else "float32",
+    }
+    if not on_gpu:
+        wanted = config.sglang.cache_tokens or min(CPU_CACHE, w.slots * context)
+        values |= {"max_total_tokens": max(wanted, context + MARGIN),
+                   "model_impl": "sglang" if shim else "transformers"}
+    elif config.sglang.cache_tokens:
+        values["max_total_tokens"] = config.sglang.cache_tokens
+    if on_gpu and config.sglang.memory:
+        values["mem_fraction_static"] = config.sglang.memory
+    if config.lora.rank:
+        values |= {"enable_lora": True, "max_lora_rank": config.lora.rank,
+                   "lora_target_modules": list(config.lora.targets),
+                   "max_loras_per_batch": MAX_HELD + 1}
+        values |= {} if on_gpu else {"lora_backend": "torch_native"}
+    return values | more
+
+
+def sampling_params(ask: Ask) -> dict[str, Any]:
+    """A request's settings in SGLang's words."""
+    s = ask.sampling
+    values: dict[str, Any] = {
+        "max_new_tokens": ask.max_tokens, "temperature": s.temperature, "top_p": s.top_p,
+        "top_k": s.top_k or -1, "ignore_eos": s.ignore_eos,
+    }
+    if s.is_truncated:
+        values["top_k"] = min(s.top_k or KEPT, KEPT)
+    if s.temperature == 0:
+        values |= {"top_k": -1, "top_p": 1.0}
+    elif s.top_k == 1:
+        # top_k 1 is greedy to SGLang, and then its log-probs are sometimes of temperature 1
+        values |= {"top_k": 2, "top_p": ONE}
+    if ask.stop_ids and not s.ignore_eos:
+        values["stop_token_ids"] = list(ask.stop_ids)
+    return values
+
+
+# --- answers ---------------------------------------------------------------------------------
+
+
+def read_part(out: dict[str, Any], start: int, sampling: Sampling) -> Part:
+    """Return the tokens from `start` on of a cumulative answer, each with all its numbers."""
+    meta, finish = out["meta_info"], out["meta_info"].get("finish_reason")
+    columns = {"output_ids": out["output_ids"],
+               "output_token_logprobs": meta.get("output_token_logprobs")}
+    if sampling.logprobs_k:
+        columns["output_top_logprobs"] = meta.get("output_top_logprobs")
+    if sampling.is_truncated:
+        columns |= {name: meta.get(name) for name in
+                    ("output_token_sampling_mask", "output_token_sampling_logprobs")}
+    sizes = {name: len(rows or ()) for name, rows in columns.items()}
+    stop = min(sizes.values())  # the lists grow while they are read; the last answer is whole
+    reason = (finish or {}).get("type", "")
+    if reason in ("stop", "length") and len(set(sizes.values())) > 1:
+        raise EngineError("an answer of the engine is not whole", found=str(sizes))
+    rows = {name: column[start:stop] for name, column in columns.items() if column}
+    arrays = _arrays(rows, start, sampling) if stop > start else {"ids": np.empty(0, np.int32)}
+    note = str((finish or {}).get("message") or "")
+    return Part(arrays, reason, int(meta.get("cached_tokens") or 0), note)
+
+
+def _arrays(rows: dict[str, Any], start: int, sampling: Sampling) -> dict[str, np.ndarray]:
+    ids = np.array(rows["output_ids"], np.int32)
+    entries = rows["output_token_logprobs"]
+    if [e[1] for e in entries] != ids.tolist():
+        raise EngineError("the engine's log-probs are those of other tokens",
+                          found=f"{[e[1] for e in entries]} for {ids.tolist()}")
+    topk_ids, topk_logps = read_topk(rows.get("output_top_logprobs"), len(ids), start)
+    arrays = {"ids": ids, "logps": numbers([e[0] for e in entries], start),
+              "topk_ids": topk_ids, "topk_logps": topk_logps}
+    if sampling.is_truncated:
+        kept = [np.array(k, np.int32) for k in rows["output_token_sampling_mask"]]
+        arrays["sampling_logps"] = numbers(rows["output_token_sampling_logprobs"], start)
+        arrays["kept_ids"] = np.concatenate(kept)
+        arrays["kept_counts"] = np.array([len(k) for k in kept], np.int32)
+    return arrays
+
+
+def read_topk(rows: Any, num: int, start: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of (log-prob, id, text), best first -> ids, log-probs [n, K]; ties to the lowest id."""
+    if not rows:
+        return np.empty((num, 0), np.int32), np.empty((num, 0), np.float32)
+    if len({len(row or ()) for row in rows}) > 1:
+        raise EngineError("the engine's top-k has rows of different lengths")
+    ids = np.array([[e[1] for e in row] for row in rows], np.int32)
+    logps = numbers([e[0] for row in rows for e in row], start, len(rows[0])).reshape(ids.shape)
+    order = np.lexsort((ids, -logps))
+    return np.take_along_axis(ids, order, 1), np.take_along_axis(logps, order, 1)
+
+
+def numbers(values: Sequence[float | None], start: int, width: int = 1) -> np.ndarray:
+    """Log-probs as float32; one that is null, not a number or infinite makes the answer useless."""
+    found = np.array(values, np.float64)  # a None becomes a nan
+    wrong = np.flatnonzero(~(np.isfinite(found) & (found > LEAST)))
+    if len(wrong):
+        at = int(wrong[0])
+        raise EngineError("the engine's answer has a log-prob that is no number",
+                          found=f"{values[at]!r} at token {start + at // width}")
+    return found.astype(np.float32)
+
+
+# --- the engine ------------------------------------------------------------------------------
+
+
+class SglangEngine:
+    """See `engine.Engine`. Made in the main thread, driven by one event loop."""
+
+    def __init__(self, config: RunConfig, model_dir: Path) -> None:
+        import os
+
+        import torch
+
+        on_gpu = torch.cuda.is_available() and config.worker.device != "cpu"
+        if not on_gpu:
+            os.environ["TORCHDYNAMO_DISABLE"] = "1"  # the plugin's stand-ins break its graphs
+        from sglang.srt.entrypoints.engine import Engine
+        from sglang.srt.managers import io_struct
+        from sglang.srt.utils.hf_transformers.common import get_context_length, get_hf_text_config
+        from sglang.srt.utils.hf_transformers.config import get_config
+
+        self._io = io_struct
+        hf = get_config(str(model_dir), trust_remote_code=False)
+        longest = get_context_length(get_hf_text_config(hf))
+        values = arguments(config, model_dir, longest, on_gpu=on_gpu, shim=has_shim())
+        self._engine = Engine(**values)
+        self._manager = self._engine.tokenizer_manager
+        self.patience_s = config.sglang.stall_s
+        self.vocab_size = int(self._manager.model_config.vocab_size)
+        self.context = int(values["context_length"]) - MARGIN
+        self.has_adapters = bool(config.lora.rank)
+
+    async def generate(self, ask: Ask) -> AsyncIterator[Part]:
+        start = 0
+        request = self._io.GenerateReqInput(
+            rid=ask.rid, input_ids=list(ask.ids), sampling_params=sampling_params(ask),
+            return_logprob=True, top_logprobs_num=ask.sampling.logprobs_k, stream=True,
+            return_sampling_mask=ask.sampling.is_truncated, lora_path=ask.adapter,
+        )
+        async for out in self._answers(request):
+            part = read_part(out, start, ask.sampling)
+            start += len(part.arrays["ids"])
+            yield part
+            if part.finish:
+                return
+        raise EngineError("the engine ended an answer without a reason")
+
+    async def score(self, rid: str, ids: Sequence[int], topk: int, adapter: str | None) -> Scores:
+        request = self._io.GenerateReqInput(
+            rid=rid, input_ids=list(ids), return_logprob=True, logprob_start_len=0,
+            sampling_params={"max_new_tokens": 0, "temperature": 0.0}, top_logprobs_num=topk,
+            lora_path=adapter,
+        )
+        async for out in self._answers(request):
+            return read_scores(out, ids, topk)
+        raise EngineError("the engine ended a score without an answer")
+
+    async def _answers(self, request: Any) -> AsyncIterator[dict[str, Any]]:
+        try:
+            async for out in self._manager.generate_request(request, None):
+                yield out
+        except (ValueError, TypeError) as error:  # so it refuses a request
+            raise EngineError("the engine refuses the request", found=str(error)) from error
+
+    def abort(self, rid: str) -> None:
+        self._manager.abort_request(rid=rid)
+
+    async def load_adapter(self, name: str, folder: Path) -> None:
+        done = await self._call(self._manager.load_lora_adapter(
+            self._io.LoadLoRAAdapterReqInput(lora_name=name, lora_path=str(folder))))
+        if not done.success:
+            raise VersionError("the engine does not take the adapter", found=done.error_message)
+
+    async def unload_adapter(self, name: str) -> None:
+        done = await self._call(self._manager.unload_lora_adapter(
+            self._io.UnloadLoRAAdapterReqInput(lora_name=name)))
+        if not done.success:
+            raise EngineLost("the engine does not let an adapter go", found=done.error_message)
+
+    async def load_weights(self, folder: Path) -> None:
+        done = await self._call(self._manager.update_weights_from_disk(
+            self._io.UpdateWeightFromDiskReqInput(model_path=str(folder), flush_cache=True)))
+        if not done[0]:
+            raise VersionError("the engine does not take the weights", found=str(done[1]))
+
+    async def _call(self, work: Awaitable[Any]) -> Any:
+        try:
+            return await asyncio.wait_for(work, self.patience_s)
+        except TimeoutError as error:
+            raise EngineLost("the engine does not change its weights",
+                             found=f"no answer in {self.patience_s:g} s") from error
+
+    def close(self) -> None:
+        self._engine.shutdown()
+
+
+def read_scores(out: dict[str, Any], ids: Sequence[int], topk: int) -> Scores:
+    """The scores of `ids[1:]`; the engine's entry 0 has no number, for nothing comes before it."""
+    meta = out["meta_info"]
+    if (meta.get("finish_reason") or {}).get("type") == "abort":
+        raise EngineError("the engine gave a score up")
+    entries = (meta.get("input_token_logprobs") or [])[1:]
+    if [e[1] for e in entries] != list(ids[1:]):
+        raise EngineError("the engine's scores are those of other tokens",
+                          found=f"{len(entries)} scores for {len(ids)} tokens")
+    rows = (meta.get("input_top_logprobs") or [])[1:] if topk else None
+    if topk and len(rows or ()) != len(entries):
+        raise EngineError("the engine's scores lack their top-k")
+    topk_ids, topk_logps = read_topk(rows, len(entries), 1)
+    return Scores(numbers([e[0] for e in entries], 1), topk_ids, topk_logps)
+
+
+def make(config: RunConfig, model_dir: Path) -> SglangEngine:
+    """Check the environment and start the engine."""
+    check_version()
+    return SglangEngine(config, model_dir)
+
+
+if __name__ == "__main__":
+    from claw.engine.worker import host_process
+
+    host_process.main(make)
