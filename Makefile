@@ -1,12 +1,13 @@
-# make demo | test | test-all | lint | bench
+# make demo | test | test-all | lint | bench | sglang
 # Every target makes .venv and installs what it needs first; nothing else has to be typed.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
+SGLANG := .venv-sglang
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint bench sglang clean
 
 demo: $(READY)
 	$(BIN)/python -m claw_env_personal.demo $(ARGS)
@@ -26,9 +27,15 @@ WHAT ?= serving
 bench: $(READY)
 	$(BIN)/python -m benchmarks.$(WHAT) $(ARGS)
 
+sglang: $(SGLANG)/ready
+
+$(SGLANG)/ready: tools/install_sglang.sh claw/engine/worker/sglang.py tests/sglang_cpu/claw_sglang_cpu.py
+	PYTHON="$(PYTHON)" VENV_SGLANG="$(SGLANG)" bash tools/install_sglang.sh
+	@touch $(SGLANG)/ready
+
 $(READY): pyproject.toml plugins/personal/pyproject.toml tools/install.sh
 	PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/install.sh
 	@touch $(READY)
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(SGLANG)

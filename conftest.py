@@ -44,3 +44,13 @@ def smollm2_dir() -> Path:
     except ClawError as error:
         missing("SmolLM2-135M-Instruct", str(error))
         raise
+
+
+@pytest.fixture(scope="session")
+def sglang_python() -> str:
+    """The python of SGLang's environment: that of tools/install_sglang.sh, or $CLAW_SGLANG."""
+    default = Path(__file__).parent / ".venv-sglang/bin/python"
+    python = Path(os.environ.get("CLAW_SGLANG") or default)
+    if not python.exists():
+        missing("SGLang's environment", f"no {python}; make it: make sglang")
+    return str(python)

@@ -109,7 +109,7 @@ def export(
 
 @app.command()
 def worker(
-    kind: Annotated[str, typer.Argument(help="transformers or scripted.")] = "transformers",
+    kind: Annotated[str, typer.Argument(help="transformers, sglang or scripted.")] = "transformers",
     connect: Annotated[str, typer.Option(help="The actor's workers address.")] = "",
     announcements: Annotated[str, typer.Option(help="The trainer's versions address.")] = "",
     model: Model = "smollm2-135m", words: Words = None, name: str = "worker-extra",
@@ -130,11 +130,12 @@ def keys(folder: Annotated[Path, typer.Argument(help="Where to write the key pai
 
 
 @app.command()
-def doctor() -> None:
-    """Say what this machine has: versions, devices, models, plugins."""
+def doctor(words: Words = None) -> None:
+    """Say what this machine has: versions, devices, models, plugins, SGLang's environment."""
     from claw.engine.doctor import report
+    from claw.engine.report import read_config
 
-    for line in report():
+    for line in report(read_config(words or [], "", "").sglang.python):
         typer.echo(line)
 
 

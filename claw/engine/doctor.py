@@ -9,17 +9,17 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from claw.engine import models
+from claw.engine import environment, models
 from claw.sdk import registry
 
 if TYPE_CHECKING:
     import torch
 
 PACKAGES = ("claw-rl", "torch", "triton", "flash-attn", "transformers", "peft", "safetensors",
-            "pyzmq", "msgpack", "pluggy", "starlette", "sglang", "docker", "openai")
+            "pyzmq", "msgpack", "pluggy", "starlette", "docker", "openai")
 
 
-def report() -> Iterator[str]:
+def report(sglang_python: str = "") -> Iterator[str]:
     """Yield the lines of the report."""
     yield f"python        {sys.version.split()[0]} on {platform.system()} {platform.machine()}"
     yield f"cores         {os.cpu_count()}, memory {_memory_gb():.1f} GB free"
@@ -27,6 +27,7 @@ def report() -> Iterator[str]:
     for name in PACKAGES:
         yield f"{name:<13} {_version(name)}"
     yield from _devices()
+    yield from environment.lines(sglang_python)
     for name, model in models.KNOWN.items():
         is_here = (models.cache_dir() / name / models.DONE).exists()
         where = "in the cache" if is_here else "not fetched yet"

@@ -145,6 +145,7 @@ class Launcher:
 
     def wait_ready(self, timeout_s: float = 300.0) -> str:
         """Wait until a request would be answered; return the app's address ("" without one)."""
+        timeout_s = max(timeout_s, self._engine_start_s)
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
             self.tend()
@@ -171,6 +172,11 @@ class Launcher:
         return ClawError(what, found=f"after {timeout_s:g} s; the end of its log:\n"
                          + self.children[name].tail(), do=f"see {self.children[name].log}")
 
+    @property
+    def _engine_start_s(self) -> float:
+        """How long a worker may take that hosts an engine: such a start is a matter of minutes."""
+        return self.config.sglang.start_s if self.config.worker.kind == "sglang" else 0.0
+
     def status(self, timeout_s: float = 10.0) -> dict[str, Any]:
         """Ask the actor how the run is."""
         return control.ask(self._addresses["runners"], "status", timeout_s=timeout_s)
@@ -190,7 +196,8 @@ class Launcher:
             child.is_done = True
             return
         now = time.monotonic()
-        child.deaths = [t for t in child.deaths if now - t < DEATH_WINDOW_S] + [now]
+        window_s = DEATH_WINDOW_S + MAX_DEATHS * self._engine_start_s
+        child.deaths = [t for t in child.deaths if now - t < window_s] + [now]
         if len(child.deaths) >= MAX_DEATHS:
             raise ClawError(
                 f"{child.name} keeps dying",

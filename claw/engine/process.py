@@ -8,10 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from claw import __version__
 from claw.engine import parent
 from claw.errors import ClawError
 
 Spec = dict[str, Any]
+
+
+def version() -> str:
+    """This claw's version: the processes of a run may live in several environments."""
+    return __version__
 
 
 def main(name: str, run: Callable[[Spec], None], argv: list[str] | None = None) -> int:

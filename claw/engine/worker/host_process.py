@@ -19,10 +19,9 @@ from typing import Any
 import zmq
 import zmq.asyncio
 
-import claw
 from claw import config as settings
 from claw.config import RunConfig
-from claw.engine import wire
+from claw.engine import process, wire
 from claw.engine.wire import Message
 from claw.engine.worker.engine import Engine
 from claw.engine.worker.host import Host
@@ -59,9 +58,9 @@ def main(make: Callable[[RunConfig, Path], Engine]) -> None:
 
 
 def _check_claw(wanted: str) -> None:
-    if claw.__version__ != wanted:
+    if process.version() != wanted:
         raise UsageError("the engine's environment has another claw than the worker",
-                         found=claw.__version__, allowed=wanted,
+                         found=process.version(), allowed=wanted,
                          do="install the same claw in both environments")
 
 

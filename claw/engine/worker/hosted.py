@@ -8,6 +8,7 @@ has claw; the engine's python is named in the settings.
 """
 
 import json
+import logging
 import shutil
 import sys
 import tempfile
@@ -16,10 +17,9 @@ from pathlib import Path
 
 import zmq
 
-import claw
 from claw import config as settings
 from claw.config import RunConfig
-from claw.engine import wire
+from claw.engine import process, wire
 from claw.engine.versions import Manifest, VersionError
 from claw.engine.wire import Message
 from claw.engine.worker.backend import (
@@ -40,6 +40,8 @@ from claw.engine.worker.backend import (
 )
 from claw.engine.worker.child import Child
 from claw.records import FinishReason, Version
+
+log = logging.getLogger(__name__)
 
 POLL_MS = 10
 """a step waits so long for the engine when requests run"""
@@ -72,11 +74,11 @@ class HostedBackend:
         """of versions: loaded, or why not"""
         self._loading: set[Key] = set()
         self._heard = time.monotonic()
-        self._is_up = False
+        self._is_up = self._has_told = False
         spec = self.folder / "spec.json"
         spec.write_text(json.dumps({
             "config": settings.resolved(config), "model_dir": str(model_dir),
-            "address": address, "claw": claw.__version__,
+            "address": address, "claw": process.version(),
         }), encoding="utf-8")
         try:
             self.child = Child(config.sglang.python or sys.executable, module, spec, ENV)
@@ -115,7 +117,14 @@ class HostedBackend:
                 request.id, Code.BAD_REQUEST, f"temperature is {request.temperature:g}; "
                 "this engine scores given tokens at temperature 1 only"))
             return
+        if isinstance(request, Generate) and request.sampling.seed is not None:
+            self._tell_of_seeds()
         self._send(_message(request))
+
+    def _tell_of_seeds(self) -> None:
+        if not self._has_told:
+            log.warning("a request has a seed: this engine draws without; said once")
+        self._has_told = True
 
     def cancel(self, id: str) -> None:
         self._send(Message("cancel", id))

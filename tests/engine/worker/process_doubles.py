@@ -28,7 +28,9 @@ class FakeActor:
         self.inbox: list[Message] = []
         self.process: subprocess.Popen | None = None
 
-    def start(self, model_dir: Path, config: dict, name: str = "worker-0") -> Message:
+    def start(
+        self, model_dir: Path, config: dict, name: str = "worker-0", timeout_s: float = 90.0
+    ) -> Message:
         """Start a worker process and wait for its hello."""
         spec = self.folder / "spec.json"
         spec.write_text(json.dumps({"config": config, "model_dir": str(model_dir), "name": name,
@@ -36,7 +38,7 @@ class FakeActor:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "claw.engine.worker", "--spec", str(spec)],
             stderr=(self.folder / "log").open("ab"))
-        return self.wait("worker.hello", timeout_s=90)
+        return self.wait("worker.hello", timeout_s=timeout_s)
 
     @property
     def log(self) -> str:
@@ -72,11 +74,13 @@ class FakeActor:
             assert self.process is None or self.process.poll() is None, self.log
             self.receive(0.2)
 
-    def generate(self, id: str, prompt, deadline_s: float = 60.0, stop_ids=(), **sampling) -> None:
+    def generate(
+        self, id: str, prompt, deadline_s: float = 60.0, stop_ids=(), session: str = "", **sampling
+    ) -> None:
         sampling, _ = wire.pack(Sampling(**{"max_tokens": 12, "ignore_eos": True} | sampling))
         self.send(Message("generate", id, {
-            "sampling": sampling, "stop_ids": list(stop_ids), "session": "", "owner": "default",
-            "adapter": "default", "deadline_s": deadline_s,
+            "sampling": sampling, "stop_ids": list(stop_ids), "session": session,
+            "owner": "default", "adapter": "default", "deadline_s": deadline_s,
         }, {"prompt_ids": np.array(list(prompt), np.int32)}))
 
     def reply(self, id: str, end: str = "generate.done", timeout_s: float = 60.0):
@@ -85,6 +89,16 @@ class FakeActor:
         chunks = [m for m in self.inbox if m.type == "generate.chunk" and m.id == id]
         self.inbox = [m for m in self.inbox if m not in chunks]
         return chunks, last
+
+    def arrays(self, id: str, end: str = "generate.done", timeout_s: float = 60.0):
+        """Wait for the end of a request; return (its arrays, its end)."""
+        chunks, last = self.reply(id, end, timeout_s)
+        at = 0
+        for chunk in chunks:
+            assert chunk["start"] == at, "chunks come in order, none twice"
+            at += len(chunk.arrays["ids"])
+        names = chunks[0].arrays if chunks else ()
+        return {n: np.concatenate([c.arrays[n] for c in chunks]) for n in names}, last
 
     def ids(self, id: str) -> list[int]:
         return [int(i) for c in self.reply(id)[0] for i in c.arrays["ids"]]

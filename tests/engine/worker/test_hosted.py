@@ -1,6 +1,7 @@
 """An engine in a process of its own: its requests, its versions, and its death."""
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -335,7 +336,7 @@ def test_a_python_that_is_not_there_is_named(tmp_path):
 
 
 def test_another_claw_in_the_engines_environment_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("claw.__version__", "9.9")
+    monkeypatch.setattr("claw.engine.process.__version__", "9.9")
     gone(make_fake(tmp_path / "m"), ["another claw", "9.9"])
 
 
@@ -428,3 +429,17 @@ def is_alive(pid: int) -> bool:
         return " Z " not in Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return False
+
+
+def test_the_command_line_joins_with_an_engine_of_another_environment(tmp_path):
+    actor, model = FakeActor(tmp_path), make_fake(tmp_path / "m")
+    (model / "tokenizer.json").write_text("{}")
+    actor.process = subprocess.Popen(
+        [sys.executable, "-m", "claw", "worker", "sglang", "--connect", actor.addresses["actor"],
+         "--model", str(model), "--name", "one-more", f"sglang.python={fake_python(tmp_path)}"],
+        stderr=(tmp_path / "log").open("ab"))
+    hello = actor.wait("worker.hello")
+    assert (hello["kind"], actor.worker) == ("sglang", b"one-more")
+    actor.generate("a", [5], max_tokens=3)
+    assert actor.ids("a") == [6, 7, 8]
+    actor.close()
