@@ -113,6 +113,7 @@ class FakeEngine:
 
     async def load_adapter(self, name, folder):
         await asyncio.sleep(self.ways.get("load_s", 0))
+        assert len(self.adapters) < self.ways.get("most_adapters", 99), list(self.adapters)
         assert sorted(p.name for p in folder.iterdir()) == [
             "adapter_config.json", "adapter_model.safetensors"]
         tensors = load_file(folder / "adapter_model.safetensors")

@@ -229,6 +229,18 @@ def test_a_cancel_in_the_middle_of_a_swap_is_not_lost(engine, tmp_path):
     load(driver, version)
 
 
+def test_a_cancel_while_a_swap_takes_its_request_out_is_not_lost(engine, tmp_path):
+    driver = engine(pace_s=0.3)
+    r = request([5], max_tokens=200)
+    begin(driver, r)
+    version = full(tmp_path / "v1", 1, 2.0)
+    with pytest.raises(Busy):
+        driver.backend.load(version, check(version))
+    driver.backend.cancel(r.id)  # heard before the engine's next token
+    got, = finish(driver, r)
+    assert got.end.finish_reason == FinishReason.CANCELLED and set(got.versions) == {0}
+
+
 def test_weights_of_another_architecture_are_refused_by_the_tensor(engine, tmp_path):
     driver = engine()
     folder = write_weights(tmp_path / "a", 2.0, strange=np.zeros(3, np.float32))
@@ -258,15 +270,14 @@ def test_new_requests_use_the_new_adapter_and_running_ones_finish_on_theirs(engi
 
 
 def test_many_swaps_leave_one_adapter_in_the_engine(engine, tmp_path):
-    driver = engine()
-    versions = [lora(tmp_path / f"v{n}", n, 1.0 + n) for n in (1, 2)]
+    driver = engine(most_adapters=3)  # the one in use, the newest, and the one that comes in
     long = request([5], max_tokens=200)
-    load(driver, versions[0])
-    begin(driver, long)
-    for i in range(20):
-        load(driver, versions[(i + 1) % 2])
+    for number in range(1, 13):
+        load(driver, lora(tmp_path / f"v{number}", number, 1.0 + number))
+        if number == 1:
+            begin(driver, long)
         got, = run(driver, request([9], max_tokens=3))
-        assert set(weights_of(got)) == {2.0 + (i + 1) % 2}
+        assert set(weights_of(got)) == {1.0 + number}
     got, = finish(driver, long)
     assert set(got.versions) == {1} and set(weights_of(got)) == {2.0}
 
@@ -407,6 +418,7 @@ def test_a_worker_whose_engine_dies_says_so_and_ends(tmp_path):
     assert {m["code"] for m in ends.values()} == {"engine"} and len(ends) == 2
     assert all("out of memory in the scheduler" in m["message"] for m in ends.values())
     assert "out of memory in the scheduler" in actor.log
+    assert "failed (1 in a row)" not in actor.log, "it does not try again"
     actor.close()
 
 
