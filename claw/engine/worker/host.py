@@ -149,21 +149,32 @@ class Host:
 
     async def _generate(self, request: Request) -> Message:
         while await self._may_enter(request):
-            key, number = self.shelf.take(request.message["owner"], request.message["adapter"])
-            try:
-                async for part in self._parts(request, key):
-                    await self._say(request, part, number)
-            finally:
-                await self.shelf.give_back(key)
+            part = await self._stay(request)
             if part.finish != "abort" or request.said >= request.max_tokens:
                 finish = "length" if part.finish == "abort" else part.finish
                 return Message("generate.done", request.id, {
                     "finish_reason": finish, "cached_tokens": request.cached})
             if not request.ending:
                 raise EngineError("the engine gave the request up", found=part.note)
-            if request.ending == SWAP:
-                request.ending = ""
+            request.come_back()
         return self._early(request)
+
+    async def _stay(self, request: Request) -> Part:
+        """One stay in the engine, with the weights that are current now; return its last part."""
+        part = Part({}, "abort", 0)
+        key, number = self.shelf.take(request.message["owner"], request.message["adapter"])
+        try:
+            async for part in self._parts(request, key):
+                self._moved = time.monotonic()
+                request.hear(part, number)
+                if request.is_due():
+                    await self._flush(request)
+        except EngineError:
+            if not request.ending:
+                raise
+        finally:
+            await self.shelf.give_back(key)
+        return part if part.finish else Part({}, "abort", 0)
 
     async def _may_enter(self, request: Request) -> bool:
         """Wait at the gate; False when the request ended meanwhile."""
@@ -173,7 +184,6 @@ class Host:
         return not request.ending
 
     async def _parts(self, request: Request, key: Key | None) -> AsyncIterator[Part]:
-        """One stay in the engine."""
         ask = Ask(
             self._enter(request), request.tokens, request.sampling,
             request.max_tokens - request.said, tuple(request.message["stop_ids"]),
@@ -181,7 +191,6 @@ class Host:
         )
         try:
             async for part in self.engine.generate(ask):
-                self._moved = time.monotonic()
                 yield part
         finally:
             self._leave(request)
@@ -197,11 +206,6 @@ class Host:
         self._moved = time.monotonic()
         request.rid = ""
         self._left.set()
-
-    async def _say(self, request: Request, part: Part, number: int) -> None:
-        request.hear(part, number)
-        if request.is_due():
-            await self._flush(request)
 
     async def _flush(self, request: Request) -> None:
         if (chunk := request.chunk()) is not None:

@@ -50,11 +50,13 @@ def main(make: Callable[[RunConfig, Path], Engine]) -> None:
         asyncio.run(_serve(engine, config, model_dir, zmq.asyncio.Socket.shadow(socket)))
     except ClawError as error:
         socket.send_multipart(wire.encode(Message("lost", "", {"why": str(error)})))
-        time.sleep(0.2)
-    socket.close()
-    context.term()
-    sys.stderr.flush()
-    os.killpg(0, signal.SIGKILL)  # the engine's own processes too: nothing is left to save
+    except Exception:
+        logging.getLogger(__name__).exception("the engine's host failed")
+    finally:
+        socket.close()
+        context.term()  # once what was said is read
+        sys.stderr.flush()
+        os.killpg(0, signal.SIGKILL)  # the engine's own processes too: nothing is left to save
 
 
 def _check_claw(wanted: str) -> None:

@@ -49,7 +49,7 @@ SILENT_S = 60.0
 """its host beats every second; a silent one hangs"""
 STOP_S = 5.0
 # waiting OpenMP threads must sleep: spinning ones of one process starve the others
-ENV = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false",
+ENV = {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false",
        "PYTHONUNBUFFERED": "1"}
 
 
@@ -81,7 +81,8 @@ class HostedBackend:
             "address": address, "claw": process.version(),
         }), encoding="utf-8")
         try:
-            self.child = Child(config.sglang.python or sys.executable, module, spec, ENV)
+            env = ENV | {"OMP_NUM_THREADS": str(config.worker.threads or 1)}
+            self.child = Child(config.sglang.python or sys.executable, module, spec, env)
             ready = self._await_ready(config.sglang.start_s)
         except BaseException:
             self.close()

@@ -74,6 +74,9 @@ def arguments(config: RunConfig, model_dir: Path, model_context: int, *, on_gpu:
             "without a GPU, SGLang serves adapters only with the plugin claw-sglang-cpu",
             found=f"lora.rank = {config.lora.rank}",
             do="set lora.rank=0, or install the plugin (tools/install_sglang.sh does)")
+    if w.device == "mps" or (w.device.startswith("cuda") and not on_gpu):
+        raise UsageError("SGLang cannot use this device here", found=f"worker.device = {w.device}",
+                         allowed="auto, cpu, or a GPU that is there")
     context = min(w.context + MARGIN, model_context)
     values: dict[str, Any] = {
         "model_path": str(model_dir), "skip_tokenizer_init": True, "context_length": context,
@@ -87,6 +90,8 @@ def arguments(config: RunConfig, model_dir: Path, model_context: int, *, on_gpu:
                    "model_impl": "sglang" if shim else "transformers"}
     elif config.sglang.cache_tokens:
         values["max_total_tokens"] = config.sglang.cache_tokens
+    if w.device.startswith("cuda:"):
+        values["base_gpu_id"] = int(w.device.removeprefix("cuda:"))
     if on_gpu and config.sglang.memory:
         values["mem_fraction_static"] = config.sglang.memory
     if config.lora.rank:
@@ -239,8 +244,9 @@ class SglangEngine:
         try:
             async for out in self._manager.generate_request(request, None):
                 yield out
-        except (ValueError, TypeError) as error:  # so it refuses a request
-            raise EngineError("the engine refuses the request", found=str(error)) from error
+        except Exception as error:  # so it refuses a request: ValueError, HTTPException, others
+            said = str(getattr(error, "detail", "") or error)
+            raise EngineError("the engine refuses the request", found=said) from error
 
     def abort(self, rid: str) -> None:
         self._manager.abort_request(rid=rid)
@@ -258,6 +264,11 @@ class SglangEngine:
             raise EngineLost("the engine does not let an adapter go", found=done.error_message)
 
     async def load_weights(self, folder: Path) -> None:
+        # its answers come before it has put the request away, and with one inside it changes the
+        # weights, keeps the old cache and calls that a failure
+        flushed = await self._call(self._manager.flush_cache(timeout_s=self.patience_s))
+        if not flushed.success:
+            raise EngineLost("the engine does not come to rest", found=str(flushed))
         done = await self._call(self._manager.update_weights_from_disk(
             self._io.UpdateWeightFromDiskReqInput(model_path=str(folder), flush_cache=True)))
         if not done[0]:

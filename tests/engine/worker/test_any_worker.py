@@ -226,12 +226,12 @@ def test_adapters_load_beside_running_requests_and_each_finishes_on_its_own(serv
             served.actor.announce((v1, v2)[number - 1])
             loaded = served.actor.wait("version.loaded", number=number)
             assert loaded["mismatch_max"] < TOLERANCE
-        served.actor.generate(f"a{number}", PROMPTS[number], max_tokens=40)
+        served.actor.generate(f"a{number}", PROMPTS[number], max_tokens=24)
         first = served.actor.wait("generate.chunk", f"a{number}")
         served.actor.inbox.insert(0, first)
     for number, prompt in enumerate(PROMPTS[:3]):
         got, _ = served.actor.arrays(f"a{number}")
-        assert set(got["versions"]) == {number} and len(got["ids"]) == 40
+        assert set(got["versions"]) == {number} and len(got["ids"]) == 24
         check_numbers(models[number], prompt, got)
     served.actor.wait("worker.beat", versions=[["default", "default", 2]])
     served.back_to_the_first("lora")
@@ -271,7 +271,7 @@ def test_full_weights_change_between_tokens_and_every_stamp_is_exact(
     other = plain(other_weights)
     version = full_version(tmp_path / "v1", 1, other_weights, canary_of(other))
     for i, prompt in enumerate(PROMPTS):
-        served.actor.generate(f"f{i}", prompt, max_tokens=250 if served.kind != "sglang" else 60)
+        served.actor.generate(f"f{i}", prompt, max_tokens=250 if served.kind != "sglang" else 40)
     for i in range(4):
         first = served.actor.wait("generate.chunk", f"f{i}")
         served.actor.inbox.insert(0, first)
@@ -302,17 +302,13 @@ def spoil_last_byte(file: Path) -> None:
 
 
 def test_damaged_and_foreign_weights_are_refused_by_name(served, other_weights, tmp_path):
-    wrong = canary_of(served.model)
-    for name, spoil, words in (
-        ("corrupt", spoil_last_byte, "corrupt"),
-        ("missing", lambda f: f.unlink(), "missing"),
-    ):
-        version = full_version(tmp_path / name, 5, other_weights, wrong)
-        spoil(tmp_path / name / "model.safetensors")
+    version = full_version(tmp_path / "v", 5, other_weights, canary_of(served.model))
+    file = tmp_path / "v" / "model.safetensors"
+    for spoil, words in ((lambda f: None, "canary"), (spoil_last_byte, "corrupt"),
+                         (Path.unlink, "missing")):
+        spoil(file)
         served.actor.announce(version)
-        assert words in served.actor.wait("version.refused", number=5)["why"]
-    served.actor.announce(full_version(tmp_path / "canary", 6, other_weights, wrong))
-    assert "canary" in served.actor.wait("version.refused", number=6)["why"]
+        assert words in served.actor.wait("version.refused", number=5, timeout_s=60)["why"]
     (tmp_path / "foreign").mkdir()
     save_file({"model.embed_tokens.weight": torch.zeros(3, 4)},
               tmp_path / "foreign" / "model.safetensors")

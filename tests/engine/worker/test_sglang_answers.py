@@ -144,6 +144,10 @@ def test_settings_that_cannot_be_honoured_are_errors_at_start():
         arguments(shim=False)
     with pytest.raises(UsageError, match="dtype"):
         arguments(["sglang.arguments={dtype='float16'}"])
+    for device in ("mps", "cuda", "cuda:1"):
+        with pytest.raises(UsageError, match="cannot use this device"):
+            arguments([f"worker.device={device}"])
+    assert arguments(["worker.device=cuda:1"], on_gpu=True)["base_gpu_id"] == 1
     assert arguments(["sglang.arguments={tp_size=2}"])["tp_size"] == 2
 
 
