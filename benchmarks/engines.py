@@ -2,8 +2,8 @@
 
 Tokens per second at 1, 4 and 16 requests at once (32 prompt + 32 new tokens, top-4) through a
 worker process of each kind, and through SGLang's own `Engine.async_generate` (`raw`); then the
-longest gap between two chunks (at most four tokens) of a running request during swaps of adapters and of full
-weights, against the ordinary gap. Name SGLang's python with --sglang.
+longest gap between two chunks (at most four tokens) of a running request during swaps of adapters
+and of full weights, against the ordinary gap. Name SGLang's python with --sglang.
 """
 
 import argparse

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from claw import config as settings
-from claw.engine.worker.sglang import SglangEngine, make
+from claw.engine.worker.sglang import SglangEngine
 
 AT_ONCE = (1, 4, 16)
 PROMPT, NEW, ROUNDS = 32, 32, 3
@@ -42,7 +42,7 @@ async def speeds(engine: SglangEngine) -> list[float]:
 def main() -> None:
     config = settings.parse({"worker": {"kind": "sglang", "slots": 16, "context": 512},
                              "lora": {"rank": 8}, "rollout": {"max_tokens": 64}})
-    engine = make(config, Path(sys.argv[1]))
+    engine = SglangEngine(config, Path(sys.argv[1]))
     print(json.dumps(asyncio.run(speeds(engine))), flush=True)
     engine.close()
 

@@ -8,11 +8,12 @@ environment. SGLang's interface moves from version to version and much of what i
 internal to it, so one version is served. Nothing of it is imported before the process starts.
 
 Facts that decide the code: log-probs of sampled tokens are of softmax(logits / temperature), those
-of greedy batches and of given tokens of temperature 1; streamed answers are cumulative; an id that
-is out of the vocabulary kills the engine (guard); an abort matches every id that starts with it.
+of greedy batches and of given tokens of temperature 1; streamed answers are cumulative; an abort
+matches every id that starts with it.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
@@ -39,16 +40,14 @@ KEPT = 4096
 """ids that SGLang can name as kept by truncation; truncated replies are drawn from so many"""
 LEAST = -1e30
 """SGLang says the smallest float32 for minus infinity"""
+CUT = ("output_token_sampling_mask", "output_token_sampling_logprobs")
 OWN = ("model_path", "device", "dtype", "model_impl", "context_length", "skip_tokenizer_init",
        "max_running_requests", "enable_lora", "max_lora_rank", "lora_target_modules")
 
 
-# --- start -----------------------------------------------------------------------------------
-
-
 def check_version() -> None:
     """Refuse an SGLang that is not the one these calls were written for."""
-    install = f"make its environment: bash tools/install_sglang.sh (sglang=={VERSION})"
+    install = "make its environment: make sglang"
     try:
         found = version("sglang")
     except PackageNotFoundError:
@@ -70,10 +69,9 @@ def arguments(config: RunConfig, model_dir: Path, model_context: int, *, on_gpu:
     if both := sorted(set(more) & set(OWN)):
         raise UsageError("sglang.arguments names what claw sets itself", found=", ".join(both))
     if config.lora.rank and not (on_gpu or shim):
-        raise UsageError(
-            "without a GPU, SGLang serves adapters only with the plugin claw-sglang-cpu",
-            found=f"lora.rank = {config.lora.rank}",
-            do="set lora.rank=0, or install the plugin (tools/install_sglang.sh does)")
+        raise UsageError("without a GPU, SGLang serves adapters only with the plugin "
+                         "claw-sglang-cpu", found=f"lora.rank = {config.lora.rank}",
+                         do="set lora.rank=0, or install the plugin: make sglang")
     if w.device == "mps" or (w.device.startswith("cuda") and not on_gpu):
         raise UsageError("SGLang cannot use this device here", found=f"worker.device = {w.device}",
                          allowed="auto, cpu, or a GPU that is there")
@@ -121,9 +119,6 @@ def sampling_params(ask: Ask) -> dict[str, Any]:
     return values
 
 
-# --- answers ---------------------------------------------------------------------------------
-
-
 def read_part(out: dict[str, Any], start: int, sampling: Sampling) -> Part:
     """Return the tokens from `start` on of a cumulative answer, each with all its numbers."""
     meta, finish = out["meta_info"], out["meta_info"].get("finish_reason")
@@ -132,8 +127,7 @@ def read_part(out: dict[str, Any], start: int, sampling: Sampling) -> Part:
     if sampling.logprobs_k:
         columns["output_top_logprobs"] = meta.get("output_top_logprobs")
     if sampling.is_truncated:
-        columns |= {name: meta.get(name) for name in
-                    ("output_token_sampling_mask", "output_token_sampling_logprobs")}
+        columns |= {name: meta.get(name) for name in CUT}
     sizes = {name: len(rows or ()) for name, rows in columns.items()}
     stop = min(sizes.values())  # the lists grow while they are read; the last answer is whole
     reason = (finish or {}).get("type", "")
@@ -155,8 +149,8 @@ def _arrays(rows: dict[str, Any], start: int, sampling: Sampling) -> dict[str, n
     arrays = {"ids": ids, "logps": numbers([e[0] for e in entries], start),
               "topk_ids": topk_ids, "topk_logps": topk_logps}
     if sampling.is_truncated:
-        kept = [np.array(k, np.int32) for k in rows["output_token_sampling_mask"]]
-        arrays["sampling_logps"] = numbers(rows["output_token_sampling_logprobs"], start)
+        kept = [np.array(k, np.int32) for k in rows[CUT[0]]]
+        arrays["sampling_logps"] = numbers(rows[CUT[1]], start)
         arrays["kept_ids"] = np.concatenate(kept)
         arrays["kept_counts"] = np.array([len(k) for k in kept], np.int32)
     return arrays
@@ -185,15 +179,11 @@ def numbers(values: Sequence[float | None], start: int, width: int = 1) -> np.nd
     return found.astype(np.float32)
 
 
-# --- the engine ------------------------------------------------------------------------------
-
-
 class SglangEngine:
     """See `engine.Engine`. Made in the main thread, driven by one event loop."""
 
     def __init__(self, config: RunConfig, model_dir: Path) -> None:
-        import os
-
+        check_version()
         import torch
 
         on_gpu = torch.cuda.is_available() and config.worker.device != "cpu"
@@ -301,13 +291,8 @@ def read_scores(out: dict[str, Any], ids: Sequence[int], topk: int) -> Scores:
     return Scores(numbers([e[0] for e in entries], 1), topk_ids, topk_logps)
 
 
-def make(config: RunConfig, model_dir: Path) -> SglangEngine:
-    """Check the environment and start the engine."""
-    check_version()
-    return SglangEngine(config, model_dir)
-
 
 if __name__ == "__main__":
     from claw.engine.worker import host_process
 
-    host_process.main(make)
+    host_process.main(SglangEngine)

@@ -152,7 +152,7 @@ def test_settings_that_cannot_be_honoured_are_errors_at_start():
 
 
 @pytest.mark.parametrize(("found", "words"), [
-    ("0.5.22", r"0\.5\.22[\s\S]*0\.5\.23[\s\S]*install_sglang"), (None, "not installed"),
+    ("0.5.22", r"0\.5\.22[\s\S]*0\.5\.23[\s\S]*make sglang"), (None, "not installed"),
 ])
 def test_another_sglang_is_refused_by_name(found, words, monkeypatch):
     def version(_):
