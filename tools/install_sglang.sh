@@ -17,4 +17,4 @@ echo "installing $SGLANG into $VENV_SGLANG (once; about four minutes)"
 "$VENV_SGLANG/bin/pip" install --quiet "$SGLANG"
 "$VENV_SGLANG/bin/pip" install --quiet -e ".[rollout]"
 has_gpu || "$VENV_SGLANG/bin/pip" install --quiet --no-deps tests/sglang_cpu
-echo "made; name it in the settings: worker.kind=sglang sglang.python=$PWD/${VENV_SGLANG#"$PWD"/}/bin/python"
+echo "made; use it: worker.kind=sglang sglang.python=$(realpath -s "$VENV_SGLANG")/bin/python"
