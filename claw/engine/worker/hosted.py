@@ -136,8 +136,8 @@ class HostedBackend:
         while self.socket.poll(0 if events or not self.waiting else POLL_MS):
             message = wire.decode(self.socket.recv_multipart())
             self._heard = time.monotonic()
-            if (event := self._read(message)) is not None:
-                events.append(event)
+            if (event := self._read(message)) is not None and event.id in self.waiting:
+                events.append(event)  # others were failed before, all at once
         for event in events:
             if not isinstance(event, Chunk):
                 self.waiting.pop(event.id, None)

@@ -30,6 +30,7 @@ from claw.engine import wire
 from claw.engine.wire import Message
 from claw.records import Version
 
+pytestmark = pytest.mark.timeout(600)  # the first test waits for the engine
 SGLANG = pytest.param("sglang", marks=[pytest.mark.sglang, pytest.mark.real, pytest.mark.slow])
 RNG = np.random.default_rng(0)
 PROMPTS = [RNG.integers(3, 290, n).tolist() for n in (5, 33, 1, 17)]

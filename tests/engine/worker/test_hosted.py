@@ -161,6 +161,19 @@ def test_an_answer_that_is_not_usable_ends_its_request_only(engine):
     assert bad.ids.tolist() == [16, 17, 18, 19] and len(good.ids) == 20
 
 
+def test_requests_that_were_failed_together_are_heard_of_no_more(engine):
+    driver = engine()
+    begin(driver, *(request(p, max_tokens=200, id=f"all{i}") for i, p in enumerate(PROMPTS)))
+    ended = driver.backend.fail_all("engine", "a reason")
+    assert sorted(e.id for e in ended) == [f"all{i}" for i in range(4)]
+    after = request([9], max_tokens=40)
+    driver.submit(after)
+    events, until = [], time.monotonic() + 20
+    while after.id in driver.backend.waiting and time.monotonic() < until:
+        events += driver.backend.step()
+    assert {e.id for e in events} == {after.id}
+
+
 def test_scores_are_served_at_temperature_one_and_refused_at_others(engine):
     driver = engine(w=2.0)
     scored, greedy, hot = run(driver, score_request([5, 6, 9], topk=3),
