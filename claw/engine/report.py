@@ -18,9 +18,13 @@ from claw.config import RunConfig
 from claw.engine import control
 from claw.engine.rundir import RunDir
 from claw.errors import ClawError, UsageError, nearest
+from claw.records import new_id
 
 log = logging.getLogger(__name__)
 console = Console(highlight=False)
+ID_WIDTH = len(new_id("turn"))
+LEAST_TEXT = 16
+"""characters of a request and of a reply that are shown on the narrowest terminal"""
 
 
 def say(text: str) -> None:
@@ -183,20 +187,19 @@ def show_turns(run: Path, last: int) -> None:
     """Print the newest turns of a run."""
     from claw.engine.actor.why import turns
 
-    table = Table(box=None)
-    for column in ("turn", "kind", "state"):
-        table.add_column(column, no_wrap=True, min_width=4)
-    for column in ("request", "reply"):
-        table.add_column(column, overflow="ellipsis", no_wrap=True, ratio=1)
-    for row in turns(run, last):
-        texts = (" ".join(_printable(row[name]).split()) for name in ("request", "reply"))
-        table.add_row(row["id"], row["kind"], row["status"], *texts)
-    console.print(table)
+    rows = turns(run, last)
+    wide = max((len(row["status"]) for row in rows), default=0)
+    room = max(console.width - ID_WIDTH - wide - 14, 2 * LEAST_TEXT) // 2
+    for row in rows:
+        request, reply = (_cut(row[name], room) for name in ("request", "reply"))
+        line = f"{row['id']}  {row['kind']:<4}  {row['status']:<{wide}}  {request:<{room}}  {reply}"
+        say(escape(line))  # not a table: an id is there to be copied, on any terminal
 
 
-def _printable(text: str) -> str:
-    """A model's bytes must not steer the terminal."""
-    return escape("".join(c if c.isprintable() else " " for c in text))
+def _cut(text: str, width: int) -> str:
+    """The first words of a text in one line; a model's bytes must not steer the terminal."""
+    plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return plain if len(plain) <= width else plain[: width - 1] + "…"
 
 
 def show_versions(run: Path) -> None:

@@ -113,8 +113,15 @@ def _finish(
     (folder / "demo.json").write_text(json.dumps(summary, indent=2))
     show.console.print(f"learning curve  {picture}\nrun folder      {folder}\n"
                        f"took            {seconds / 60:.1f} minutes\n"
-                       f"next            claw versions --run {folder}\n"
-                       f"                claw train --resume {folder}     (talk to it yourself)")
+                       f"next            {_claw()} versions --run {folder}\n"
+                       f"                {_claw()} train --resume {folder}    (to talk to it)",
+                       soft_wrap=True)
+
+
+def _claw() -> str:
+    """The command as it can be typed here: the environment need not be on the PATH."""
+    found = Path(sys.prefix) / "bin" / "claw"
+    return str(found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) else found)
 
 
 def _summary(
