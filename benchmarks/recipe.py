@@ -1,6 +1,7 @@
 """`python -m benchmarks.recipe [a.b=c ...]`: the demo's loop in one process, to try settings.
 
     python -m benchmarks.recipe --seed 1 loss.w_rl=0.5 train.lr=2e-4 --measure-at 3 4 5
+    python -m benchmarks.recipe --teachers rollout.max_tokens=128     what can be taught at all
 
 The person, the questions, the rules judge, the hinted prompts and the step are those of the demo.
 Left out: serving, the journal, the quality gate. A round's replies are sampled in one batch by
@@ -21,13 +22,22 @@ import torch
 from claw_env_personal.demo.__main__ import RECIPE
 from claw_env_personal.demo.measure import FACT_TOKENS
 from claw_env_personal.demo.talk import streak_at
-from claw_env_personal.people import Person, correct, facts, on_topic, person, questions
+from claw_env_personal.people import (
+    PEOPLE,
+    Person,
+    correct,
+    facts,
+    on_topic,
+    person,
+    questions,
+)
+from claw_env_personal.people.people import WISHES
 
 from claw import config as settings
 from claw.config import RunConfig
 from claw.engine import models
 from claw.engine.actor.buffer import Buffer
-from claw.engine.actor.chat import Chat
+from claw.engine.actor.chat import HINT_MARK, Chat
 from claw.engine.trainer import model, step
 from claw.engine.trainer.optim import Optimiser
 from claw.records import Message, Sample, Version, new_id
@@ -197,6 +207,23 @@ class Trial:
         }
 
 
+    def teacher(self, who: str, num: int = 16) -> str:
+        """Rates without and with a hint in the person's words: they bound what can be taught."""
+        c, asked, lines = self.config.rollout, questions("talk")[:num], []
+        for is_hinted in (False, True):
+            prompts = []
+            for i, question in enumerate(asked):
+                wishes = [WISHES[part][i % len(WISHES[part])] for part in PEOPLE[who].split("+")]
+                hint = f"{HINT_MARK}{' '.join(wishes)}" if is_hinted else ""
+                prompts.append([_user(question.text + hint)])
+            replies = self.answer(prompts, c.max_tokens, c.temperature)
+            met = [not person(who).unmet(r.text) for r in replies]
+            on = [on_topic(q, r.text) for q, r in zip(asked, replies, strict=True)]
+            both = [a and b for a, b in zip(met, on, strict=True)]
+            lines.append(f"taste {_mean(met):.2f} topic {_mean(on):.2f} hits {_mean(both):.2f}")
+        return f"{who:<15} plain: {lines[0]}   hinted: {lines[1]}"
+
+
 def _user(text: str) -> Message:
     return {"role": "user", "content": text}
 
@@ -219,6 +246,10 @@ def main() -> None:
     policy = model.load(folder, config)
     trial = Trial(config, chat, policy, Optimiser(policy.parameters, config.train),
                   torch.Generator().manual_seed(o.seed))
+    if o.teachers:
+        for name in PEOPLE:
+            print(trial.teacher(name), flush=True)
+        return
     who, started = person(o.person, o.seed), time.monotonic()
 
     def tell(after: int) -> None:
@@ -244,6 +275,8 @@ def _options() -> argparse.Namespace:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="settings of the run, a.b=c")
     parser.add_argument("--person", default="plain")
+    parser.add_argument("--teachers", action="store_true",
+                        help="print each person's rates of the hinted model, train nothing")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--conversations", type=int, default=36)
