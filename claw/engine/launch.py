@@ -23,7 +23,7 @@ from typing import Any
 
 from claw import config as settings
 from claw.config import RunConfig
-from claw.engine import control, wire
+from claw.engine import control, process, wire
 from claw.engine.rundir import RunDir
 from claw.errors import ClawError, UsageError
 
@@ -54,7 +54,8 @@ class Child:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", self.module, "--spec", str(self.spec)],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                env=_environment(), start_new_session=True,  # Ctrl-C reaches the launcher only
+                env=os.environ | process.ENVIRONMENT,
+                start_new_session=True,  # Ctrl-C reaches the launcher only
             )
 
     def has_died(self) -> bool:
@@ -63,12 +64,6 @@ class Child:
     def tail(self, lines: int = 15) -> str:
         text = self.log.read_bytes()[-8000:].decode("utf-8", "replace")
         return "\n".join(text.splitlines()[-lines:])
-
-
-def _environment() -> dict[str, str]:
-    # waiting OpenMP threads must sleep: spinning ones of one process starve the others
-    return {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false",
-            "PYTHONUNBUFFERED": "1"}
 
 
 class Launcher:

@@ -13,6 +13,10 @@ from claw.engine import parent
 from claw.errors import ClawError
 
 Spec = dict[str, Any]
+# waiting OpenMP threads must sleep: spinning ones of one process starve the others
+ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false",
+               "PYTHONUNBUFFERED": "1"}
+"""of every process below"""
 
 
 def version() -> str:

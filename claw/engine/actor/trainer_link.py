@@ -129,9 +129,10 @@ class TrainerLink:
             await asyncio.sleep(POLL_STEP_S)
 
     def _open_lease(self) -> Lease | None:
-        """The lease that is out. A trainer holds one at a time, so one that asks never got it:
+        """Return the lease that is out.
 
-        the answer was lost with a connection, or with the actor that gave it.
+        A trainer holds one at a time, so one that asks never got it: the answer was lost with a
+        connection, or with the actor that gave it.
         """
         return next(iter(self._buffer.leases.values()), None)
 

@@ -25,7 +25,7 @@ from claw.engine import versions as disk
 from claw.engine import wire
 from claw.engine.versions import VersionError
 from claw.engine.wire import Message
-from claw.engine.worker.backend import Code, EngineLost, Key
+from claw.engine.worker.backend import Code, EngineLost, Key, Loaded
 from claw.engine.worker.engine import Ask, Engine, EngineError, Part
 from claw.engine.worker.held_request import CANCELLED, DEADLINE, SWAP, Request
 from claw.engine.worker.shelf import Shelf
@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 
 BEAT_S = 1.0
 AGAIN_S = 0.2
+"""seconds between two looks at a gate, or two aborts of the same request"""
+
+
 class Host:
     """Serves one worker until it says stop."""
 
@@ -256,7 +259,7 @@ class Host:
             "seconds": done.seconds, "versions": self.shelf.serving(),
         }))
 
-    async def _swap(self, version: Version) -> Any:
+    async def _swap(self, version: Version) -> Loaded:
         if self.shelf.is_held(version):
             return await self.shelf.make_current((version.owner, version.adapter, version.number))
         manifest = disk.read_manifest(Path(version.path), version.checksum) if version.path else (

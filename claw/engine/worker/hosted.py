@@ -48,9 +48,6 @@ POLL_MS = 10
 SILENT_S = 60.0
 """its host beats every second; a silent one hangs"""
 STOP_S = 5.0
-# waiting OpenMP threads must sleep: spinning ones of one process starve the others
-ENV = {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false",
-       "PYTHONUNBUFFERED": "1"}
 
 
 def make(config: RunConfig, model_dir: Path) -> "HostedBackend":
@@ -81,7 +78,7 @@ class HostedBackend:
             "address": address, "claw": process.version(),
         }), encoding="utf-8")
         try:
-            env = ENV | {"OMP_NUM_THREADS": str(config.worker.threads or 1)}
+            env = process.ENVIRONMENT | {"OMP_NUM_THREADS": str(config.worker.threads or 1)}
             self.child = Child(config.sglang.python or sys.executable, module, spec, env)
             ready = self._await_ready(config.sglang.start_s)
         except BaseException:

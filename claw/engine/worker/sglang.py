@@ -291,7 +291,6 @@ def read_scores(out: dict[str, Any], ids: Sequence[int], topk: int) -> Scores:
     return Scores(numbers([e[0] for e in entries], 1), topk_ids, topk_logps)
 
 
-
 if __name__ == "__main__":
     from claw.engine.worker import host_process
 
