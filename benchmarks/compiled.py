@@ -1,4 +1,4 @@
-"""Compiles the Triton kernels for GPUs that are not here: registers, spills, size and time.
+"""`python -m benchmarks.compiled`: registers, spills and size of the kernels, for GPUs not here.
 
     python -m benchmarks.compiled              every kernel for every target, as a table
     python -m benchmarks.compiled sm_90        for one

@@ -8,6 +8,7 @@ forward and backward pass (tasks `ce` and `hybrid`) or one scoring pass (`score`
 """
 
 import importlib.util
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -98,6 +99,18 @@ def _full(case: Case, task: str) -> Any:
     return logp.gather(1, case.all_ids), logits.topk(20, dim=1).indices
 
 
+def _gathered(case: Case, task: str) -> Any:
+    """Full logits without a copy of their log-softmax: what is at the ids, less the log-sum-exp."""
+    logits = (case.hidden @ case.weight.t()).float()
+    lse = logits.logsumexp(dim=1)
+    if task == "ce":
+        return (lse - logits.gather(1, case.ids[:, None])[:, 0]).mean()
+    logp = logits.gather(1, case.all_ids) - lse[:, None]
+    if task == "hybrid":
+        return surrogate(logp, case)
+    return logp, logits.topk(20, dim=1).indices
+
+
 @cache
 def _compiler() -> Callable[[Case, str], Any]:
     return torch.compile(_full)
@@ -147,10 +160,43 @@ def _torch_linear_ce(case: Case, task: str) -> Tensor:
     return functional.linear_cross_entropy(case.hidden, case.weight, case.ids)
 
 
-def _liger(case: Case, task: str) -> Tensor:
+def _liger_ce(case: Case, task: str) -> Tensor:
     from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
 
     return liger_fused_linear_cross_entropy(case.hidden, case.weight, case.ids)
+
+
+@cache
+def _liger_loss() -> Any:
+    from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss
+
+    # compiled=False: only the small loss of [tokens] would be compiled, not the products
+    return LigerFusedLinearGRPOLoss(beta=0.0, use_ref_model=False, compiled=False,
+                                    loss_type="dapo", chunk_size=1)  # fmt: skip
+
+
+def _liger_grpo(case: Case, task: str) -> Tensor:
+    """One sequence a chunk of CHUNK tokens; GRPO at a ratio of 1 has the gradient of CE."""
+    rows = len(case.ids) // math.gcd(len(case.ids), CHUNK)
+    shape = (rows, len(case.ids) // rows)
+    ones = torch.ones(shape, device=case.ids.device)
+    return _liger_loss()(
+        case.hidden.view(*shape, -1), case.weight, case.ids.view(shape), ones, ones[:, 0],
+        old_per_token_logps=case.current.view(shape),
+    )[0]  # fmt: skip
+
+
+TRL_VOCAB = 32_768
+"""columns at once, what its trainers take"""
+
+
+def _trl(case: Case, task: str) -> Tensor:
+    from trl.kernels import ChunkedLogProbFunction
+
+    found = ChunkedLogProbFunction.apply(
+        case.hidden, case.weight, None, case.ids, 1.0, TRL_VOCAB, None, 1.0, ()
+    )
+    return -found[0].mean()
 
 
 def _cce(case: Case, task: str) -> Tensor:
@@ -171,10 +217,13 @@ class Variant:
 EVERY = ("ce", "hybrid", "score")
 VARIANTS = {
     "eager, full logits": Variant(_full, EVERY),
-    "torch.compile of it": Variant(_compiled, EVERY, gpu_only=True),
+    "lse and gather, full logits": Variant(_gathered, EVERY),
+    "torch.compile, full logits": Variant(_compiled, EVERY),
     "chunks and checkpoint": Variant(_checkpointed, ("ce", "hybrid")),
     "F.linear_cross_entropy": Variant(_torch_linear_ce, ("ce",)),
-    "Liger fused linear CE": Variant(_liger, ("ce",), "liger_kernel", gpu_only=True),
+    "Liger fused linear CE": Variant(_liger_ce, ("ce",), "liger_kernel", gpu_only=True),
+    "Liger fused linear GRPO": Variant(_liger_grpo, ("ce",), "liger_kernel"),
+    "TRL chunked log-probs": Variant(_trl, ("ce",), "trl"),
     "cut-cross-entropy": Variant(_cce, ("ce",), "cut_cross_entropy", gpu_only=True),
     "claw torch": Variant(_claw("torch"), EVERY),
     "claw triton": Variant(_claw("triton"), EVERY, "triton", gpu_only=True),

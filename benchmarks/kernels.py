@@ -4,15 +4,13 @@
     python -m benchmarks.kernels --smoke            seconds, to see that everything runs
     python -m benchmarks.kernels --tokens 4096 --hidden 1024 --vocab 32000 --task hybrid
 
-Every variant runs in processes of its own. It is compared with float64 on the first tokens, and
+Every variant runs in a process of its own. It is compared with float64 on the first tokens, and
 only if it is right its time (median) and its peak memory beyond the inputs are measured. On a GPU
 the rates of a copy and of the bare product are measured in the same run, for comparison.
 """
 
 import argparse
 import json
-import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -24,11 +22,13 @@ from typing import Any
 import torch
 
 from benchmarks import heads
+from benchmarks.machine import PeakMemory, describe
 
 CHECKED_TOKENS = 64
 ALLOWED = 1e-4
 """error of a float32 gradient or log-prob; in bfloat16 twice that of full logits in bfloat16"""
 DTYPES = ("float32", "bfloat16")
+LEAST, BUDGET_S = 3, 10.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Size:
     peaked: bool = True
     device: str = "cpu"
     repeat: int = 5
+    """at most so often; seconds-long passes less often, but at least three times"""
 
     def __str__(self) -> str:
         kind = "peaked" if self.peaked else "Gaussian"
@@ -84,8 +85,7 @@ def main() -> None:
     if options.part:
         print(json.dumps(_part(**json.loads(options.part))))
         return
-    where = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
-    print(f"{where}, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    print(describe())
     for size in sizes(options):
         if size.device == "cuda":
             _print_rates(size)
@@ -108,19 +108,13 @@ def _compare(size: Size, tasks: list[str], names: list[str]) -> None:
 
 
 def _rows(name: str, tasks: list[str], size: Size) -> dict[str, str]:
-    """On a GPU one process for all tasks, as its peak can be reset; else two for each."""
-    if size.device != "cpu" and tasks:
-        found = _in_process("both", name, tasks, size)
-        return {task: _row(found.get(task, found)) for task in tasks}
-    rows = {}
-    for task in tasks:
-        checked = _in_process("check", name, [task], size)
-        checked = checked.get(task, checked)
-        if checked.get("right"):
-            timed = _in_process("time", name, [task], size)
-            checked |= timed.get(task, timed)
-        rows[task] = _row(checked)
-    return rows
+    """One process on a GPU, for the sake of its start; on a CPU one for each task."""
+    groups = [tasks] if size.device != "cpu" else [[task] for task in tasks]
+    found: dict[str, Any] = {}
+    for group in filter(None, groups):
+        part = _in_process("both", name, group, size)
+        found |= {task: part.get(task, part) for task in group}
+    return {task: _row(found[task]) for task in tasks}
 
 
 def _row(found: dict[str, Any]) -> str:
@@ -143,7 +137,7 @@ def _print_rates(size: Size) -> None:
 def _in_process(what: str, name: str, tasks: list[str], size: Size) -> dict[str, Any]:
     part = json.dumps({"what": what, "name": name, "tasks": tasks, "size": asdict(size)})
     done = subprocess.run([sys.executable, "-m", "benchmarks.kernels", "--part", part],
-                          capture_output=True, text=True, timeout=600)  # fmt: skip
+                          capture_output=True, text=True, timeout=900)  # fmt: skip
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         return {"failed": lines[-1][:100].replace("|", "/")}
@@ -155,11 +149,10 @@ def _part(what: str, name: str, tasks: list[str], size: dict[str, Any]) -> dict[
     case = Size(**size).case()
     if what == "rates":
         return _rates(case)
-    found: dict[str, Any] = {task: {} for task in tasks}
+    found: dict[str, Any] = {}
     for task in tasks:
-        if what != "time":
-            found[task] |= _check(heads.VARIANTS[name], case, task, size["dtype"])
-        if what == "time" or (what == "both" and found[task]["right"]):
+        found[task] = _check(heads.VARIANTS[name], case, task, size["dtype"])
+        if found[task]["right"]:
             found[task] |= _time(heads.VARIANTS[name], case, task, size)
     return found
 
@@ -184,19 +177,18 @@ def _time(
         if task != "score":
             result.backward()
 
-    if size["device"] == "cpu":  # what it imports on first use is not its memory
-        few = variant.run(case.part(1), task)
-        if task != "score":
-            few.backward()
+    once()  # warm up: compile, pick algorithms, import
+    case.hidden.grad = case.weight.grad = None
     return _measure(once, size["device"], size["repeat"])
 
 
 def _measure(once: Callable[[], object], device: str, repeat: int) -> dict[str, float]:
     """Median seconds, and the peak of bytes above what was there before."""
-    before = _peak(device, start=True)
-    once()  # warm up: compile, pick algorithms, touch memory
-    seconds = [_clock(once, device) for _ in range(repeat)]
-    return {"seconds": statistics.median(seconds), "bytes": _peak(device) - before}
+    peak = PeakMemory(device)
+    seconds: list[float] = []
+    while len(seconds) < repeat and (len(seconds) < LEAST or sum(seconds) < BUDGET_S):
+        seconds.append(_clock(once, device))
+    return {"seconds": statistics.median(seconds), "bytes": peak.beyond()}
 
 
 def _clock(once: Callable[[], object], device: str) -> float:
@@ -212,19 +204,11 @@ def _clock(once: Callable[[], object], device: str) -> float:
     return begin.elapsed_time(end) / 1e3
 
 
-def _peak(device: str, start: bool = False) -> int:
-    if device == "cuda":
-        if start:
-            torch.cuda.reset_peak_memory_stats()
-        return torch.cuda.max_memory_allocated()
-    scale = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
-
-
 @torch.no_grad()
 def _rates(case: heads.Case) -> dict[str, float]:
     logits = case.hidden @ case.weight.t()
     other = torch.empty_like(logits)
+    torch.mm(case.hidden, case.weight.t(), out=logits)  # warm up
     product = _measure(lambda: torch.mm(case.hidden, case.weight.t(), out=logits), "cuda", 10)
     copy = _measure(lambda: other.copy_(logits), "cuda", 10)
     size = 2 * logits.numel() * logits.element_size()

@@ -139,6 +139,20 @@ def doctor(words: Words = None) -> None:
         typer.echo(line)
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Which; without a name they are listed.")] = "",
+) -> None:
+    """Measure this machine: kernels, wire, serving, ... Further words go to the benchmark."""
+    from claw.engine import bench
+
+    if name:
+        raise typer.Exit(bench.run(name, context.args))
+    for each, said in bench.programs().items():
+        typer.echo(f"{each:<10} {said}")
+
+
 @config_app.command("show")
 def config_show(words: Words = None, plugin: PluginName = "", model: Model = "") -> None:
     """Print the resolved run as JSON."""

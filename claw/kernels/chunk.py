@@ -13,8 +13,8 @@ from torch import Tensor
 
 from claw.kernels import backend
 
-CPU_ROWS = 256
-"""what the cache likes"""
+CPU_ROWS = 512
+"""enough to keep products fast: fewer pack the weight too often, more only cost memory"""
 GPU_ROWS = (2048, 4096)
 """fewer and the products wait for the weight, more and only memory grows"""
 GPU_BYTES = 5 << 28
@@ -58,13 +58,13 @@ class Chunk(Protocol):
     """Buffers for the logits of up to `rows` rows; fill, read and gradient in this order."""
 
     def fill(self, hidden_CH: Tensor, weight_VH: Tensor) -> None:
-        """logits = hidden @ weight^T; the product runs in the operands' dtype and rounds to it."""
+        """logits = hidden @ weight^T, rounded to the operands' dtype."""
 
     def read(self, inv_tau_C: Tensor, ids_CJ: Tensor, topk: int) -> Reading:
         """One pass over the logits. Rows that are -inf throughout have sum 0."""
 
     def gradient(self, slope: Slope) -> Tensor:
-        """[C, V] in the operands' dtype, rounded once; the logits are gone."""
+        """[C, V] in the dtype that products run in, rounded once; the logits are gone."""
 
 
 def open_chunk(hidden_TH: Tensor, rows: int, num_vocab: int) -> Chunk:
@@ -79,7 +79,7 @@ def open_chunk(hidden_TH: Tensor, rows: int, num_vocab: int) -> Chunk:
 
 
 def rows_of(chunk_tokens: int | None, hidden_TH: Tensor, num_vocab: int) -> int:
-    """Rows of a chunk: as asked, else 256 on a CPU and by a byte budget on a GPU.
+    """Rows of a chunk: as asked, else 512 on a CPU and by a byte budget on a GPU.
 
     Never from the shape of the head: every chunk of training reads and writes the whole weight
     gradient, so a small one is slow however small the head.
@@ -92,14 +92,3 @@ def rows_of(chunk_tokens: int | None, hidden_TH: Tensor, num_vocab: int) -> int:
     is_torch = backend.choose(hidden_TH.device.type) == "torch"
     row_bytes = num_vocab * (8 if is_torch else hidden_TH.element_size())
     return min(max(GPU_BYTES // row_bytes // 128 * 128, low), high)
-
-
-def add_product(sum_VH: Tensor, left_VC: Tensor, right_CH: Tensor) -> None:
-    """sum += left @ right with a float32 sum; the product stays in the operands' fast dtype."""
-    if left_VC.dtype == torch.float32:
-        sum_VH.addmm_(left_VC, right_CH)
-    elif left_VC.device.type == "cuda" and torch.version.hip is None:
-        # One product that reads and writes the sum; `+=` would read and write it twice more.
-        torch.addmm(sum_VH, left_VC, right_CH, out_dtype=torch.float32, out=sum_VH)
-    else:
-        sum_VH += left_VC @ right_CH

@@ -15,31 +15,37 @@ from claw.kernels.walk import Sinks, walk
 
 
 class Made(torch.autograd.Function):
-    """Hang ready gradients on the loss; the backward pass only scales them."""
+    """Hang ready gradients on the loss; the backward pass scales them in place and gives them away.
+
+    So it can run once: a second copy of the weight's gradient would be most of the memory.
+    """
 
     @staticmethod
     def forward(ctx, hidden, weight, loss, sinks, is_added):
         ctx.dtypes, ctx.is_added = (hidden.dtype, weight.dtype), is_added
-        ctx.save_for_backward(sinks.hidden_TH, None if is_added else sinks.weight_VH)
+        ctx.grads = [sinks.hidden_TH, None if is_added else sinks.weight_VH]
         return loss.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_loss):
+        if ctx.grads is None:
+            raise RuntimeError(
+                "loss.backward: found a second call; allowed: one in mode 'forward', which keeps no "
+                "copy of the gradients, or mode='recompute' with retain_graph=True"
+            )
         if ctx.is_added and float(grad_loss) != 1.0:
             raise RuntimeError(
                 f"weight_grad: found an upstream gradient of {float(grad_loss)} after the weight's "
                 "gradient was added with 1; allowed: loss.backward(), or mode='recompute'"
             )
-
-        def scaled(grad: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-            if grad is None:
-                return None
-            out = torch.empty_like(grad, dtype=dtype)
-            return torch.mul(grad, grad_loss, out=out)  # rounds on the way, no float32 copy
-
-        pairs = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
-        return *(scaled(grad, dtype) for grad, dtype in pairs), None, None, None
+        grads, ctx.grads = ctx.grads, None
+        scaled = []
+        while grads:  # from the list and to the caller, so that nothing holds two at once
+            grad, dtype = grads.pop(0), ctx.dtypes[len(scaled)]
+            scaled.append(None if grad is None else grad.mul_(grad_loss).to(dtype))
+            del grad
+        return *scaled, None, None, None
 
 
 @dataclass(frozen=True)

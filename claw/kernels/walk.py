@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from claw.kernels.check import check_finite_result
-from claw.kernels.chunk import Slope, add_product, open_chunk
+from claw.kernels.chunk import Slope, open_chunk
+from claw.kernels.product import add_product, times_weight
 from claw.kernels.shard import Shard
 from claw.kernels.softmax import Softmax
 from claw.kernels.terms import Terms, reference_kl, surrogate
@@ -68,7 +69,8 @@ def walk(
             slope = _slope(part, softmax, logp_CJ, ids_CJ, mine.peak_C, clip, with_entropy)
             dlogits_CV = chunk.gradient(slope)
             if sinks.hidden_TH is not None:
-                _write(sinks.hidden_TH, part.rows_R, dlogits_CV @ weight_VH, shard)
+                part_CH = times_weight(dlogits_CV, weight_VH)
+                _write(sinks.hidden_TH, part.rows_R, part_CH, shard)
             if sinks.weight_VH is not None:
                 add_product(sinks.weight_VH, dlogits_CV.t(), hidden_CH)
     check_finite_result(lse_R, hidden_TH, terms.rows_R)
@@ -104,5 +106,5 @@ def _slope(
 def _write(grad_TH: Tensor, rows_C: Tensor, part_CH: Tensor, shard: Shard) -> None:
     """A shard has its part of the sum over the vocabulary; the parts add up in float32."""
     if shard.group is not None:
-        part_CH = shard.add_up(part_CH.float()).to(grad_TH.dtype)
-    grad_TH[rows_C] = part_CH
+        part_CH = shard.add_up(part_CH.float())
+    grad_TH[rows_C] = part_CH.to(grad_TH.dtype)

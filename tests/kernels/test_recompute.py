@@ -68,6 +68,39 @@ def test_a_normaliser_that_is_known_only_afterwards_can_be_divided_by() -> None:
     close(weight.grad, expected_weight, 2e-5)
 
 
+def test_a_sequence_ratio_is_trained_through_the_ratios_of_its_tokens() -> None:
+    """GSPO: -A (s clipped), s the geometric mean of a sequence's ratios, here of 3 and 4 tokens.
+
+    With A = -1 and no clip the loss of a token is its ratio, and so its log the log-ratio.
+    """
+    one = case()
+    hidden, weight, rest = leaves(one)
+    advantage = torch.tensor([1.5, -0.7])
+
+    def gspo(log_ratio: Tensor) -> Tensor:
+        s = torch.stack([part.mean() for part in log_ratio.split([3, 4])]).exp()
+        a = advantage.to(s.dtype)
+        return torch.maximum(-a * s, -a * s.clamp(0.7, 1.4)).mean()
+
+    ratio, _ = hybrid_loss(
+        hidden, weight, ids=one["ids"], old_logp=one["old_logp"],
+        advantage=-torch.ones(7), rl_weight=torch.ones(7), temperature=one["temperature"],
+        clip_low=1.0, clip_high=torch.inf, mode="recompute", reduction="none",
+    )  # fmt: skip
+    loss = gspo(ratio.log())
+    loss.backward()
+
+    exact_hidden, exact_weight = (one[n].double().requires_grad_() for n in ("hidden", "weight"))
+    logits = exact_hidden @ exact_weight.t() / one["temperature"].double()[:, None]
+    logp = logits.log_softmax(dim=1).gather(1, one["ids"][:, None])[:, 0]
+    exact = gspo(logp - one["old_logp"].double())
+    exact.backward()
+    close(loss.detach(), exact.detach(), 2e-5)
+    close(hidden.grad, exact_hidden.grad, 2e-5)
+    close(weight.grad, exact_weight.grad, 2e-5)
+    assert hidden.grad[:3].abs().max() > 0 and hidden.grad[3:].abs().max() > 0, "nothing is clipped"
+
+
 def test_one_number_as_upstream_gradient_gives_what_the_forward_mode_gives() -> None:
     for factor in (1.0, -2.5):
         found = []
