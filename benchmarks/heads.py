@@ -9,6 +9,7 @@ forward and backward pass (tasks `ce` and `hybrid`) or one scoring pass (`score`
 
 import importlib.util
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -245,8 +246,11 @@ def why_not(variant: Variant, task: str, device: str) -> str:
     return "" if has else "not in this torch"
 
 
-def errors(variant: Variant, case: Case, task: str) -> dict[str, float]:
-    """Against float64: of gradients, relative; of log-probs; and the share of wrong top logits."""
+def errors(variant: Variant, case: Case, task: str) -> tuple[dict[str, float], float]:
+    """Against float64: of gradients, relative; of log-probs; and the share of wrong top logits.
+
+    -> (the errors, seconds of the pass that is compared, not its first).
+    """
     exact = Case(*(v.detach().double() if v.is_floating_point() else v
                    for v in vars(case).values()))  # fmt: skip
     if task == "score":
@@ -254,22 +258,31 @@ def errors(variant: Variant, case: Case, task: str) -> dict[str, float]:
     exact.hidden.requires_grad_()
     exact.weight.requires_grad_()
     _full(exact, task).backward()
-    case.hidden.grad = case.weight.grad = None
-    variant.run(case, task).backward()
-    return {
+    for _ in range(2):
+        case.hidden.grad = case.weight.grad = None
+        started = time.perf_counter()
+        variant.run(case, task).backward()
+        seconds = time.perf_counter() - started
+    found = {
         name: float((getattr(case, name).grad.double() - getattr(exact, name).grad).norm()
                     / getattr(exact, name).grad.norm())
         for name in ("hidden", "weight")
     }  # fmt: skip
+    return found, seconds
 
 
 @torch.no_grad()
-def _score_errors(variant: Variant, case: Case, exact: Case) -> dict[str, float]:
+def _score_errors(
+    variant: Variant, case: Case, exact: Case
+) -> tuple[dict[str, float], float]:
+    variant.run(case, "score")
+    started = time.perf_counter()
     logp, top = variant.run(case, "score")
+    seconds = time.perf_counter() - started
     expected = _full(exact, "score")[0]
     logits = (case.hidden @ case.weight.t()).float()  # the top is that of the rounded logits
     best = logits.sort(dim=1, descending=True).values[:, :20]
     # peers rank ties as they like
     found = logits.gather(1, top).sort(dim=1, descending=True).values
     return {"logp": float((logp.double() - expected).abs().max()),
-            "top": float((found != best).double().mean())}  # fmt: skip
+            "top": float((found != best).double().mean())}, seconds  # fmt: skip
