@@ -2,13 +2,17 @@
 
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 START_S = 120.0
+# the peers of an actor process, for episodes that reach its journal
+sys.path.insert(0, str(Path(__file__).parents[2] / "engine" / "actor"))
 
 
 @pytest.fixture(scope="session")

@@ -128,7 +128,8 @@ def test_a_server_that_speaks_mcp_gives_its_own_tools(plugin, served):
             assert tool["function"]["name"] == "double"
             assert tool["function"]["description"] == "Double a number."
             assert tool["function"]["parameters"]["required"] == ["number"]
-            good, bad = await player.say("", ("double", {"number": 21}), ("double", {"number": 101}))
+            calls = ("double", {"number": 21}), ("double", {"number": 101})
+            good, bad = await player.say("", *calls)
             assert "42" in good["content"] and "too big" in bad["content"]
 
     run(work())
@@ -173,7 +174,7 @@ def test_an_episode_waits_for_room_and_fails_when_there_is_none(plugin, served):
             await first.env.close()
             assert (await waiting)[-1]["content"] == "ready 1"
             async with Player(plugin, url, connect_s=0.5) as third:
-                with pytest.raises(ConnectionError, match="no session.*CAPACITY_REACHED"):
+                with pytest.raises(ConnectionError, match=r"no session.*CAPACITY_REACHED"):
                     await third.env.start()
 
     run(work())
@@ -229,10 +230,10 @@ def test_a_server_that_is_not_there_is_refused_before_anything_starts(plugin):
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://x", "ws://", "ws://x/?a=1"])
 def test_an_address_that_is_none_is_refused(plugin, url):
-    with pytest.raises(UsageError, match="plugin.openenv.url: an address"):
+    with pytest.raises(UsageError, match=r"plugin\.openenv\.url: an address"):
         plugin.settings({"url": url})
 
 
 def test_a_missing_address_is_asked_for(plugin):
-    with pytest.raises(UsageError, match="plugin.openenv.url: Field required"):
+    with pytest.raises(UsageError, match=r"plugin\.openenv\.url: Field required"):
         plugin.settings({})

@@ -6,7 +6,6 @@ from typing import Any
 from claw.records import Task
 from claw.sdk.adapters.checker import Checker, defaults
 from claw.sdk.adapters.openenv.settings import OpenenvConfig
-from claw.sdk.env import Env
 from claw.sdk.hooks import hookimpl
 from claw.sdk.judging import Judge
 
@@ -32,8 +31,8 @@ def claw_tasks(config: OpenenvConfig, split: str) -> Iterable[Task]:
 
 
 @hookimpl
-def claw_env(task: Task, config: OpenenvConfig) -> Env:
-    """Return one episode on the server."""
+def claw_env(task: Task, config: OpenenvConfig) -> Any:
+    """Return one episode on the server: an `Env` with async methods."""
     from claw.sdk.adapters.openenv.env import OpenenvEnv
 
     return OpenenvEnv(config, task)

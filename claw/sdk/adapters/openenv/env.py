@@ -77,15 +77,15 @@ class OpenenvEnv:
 
     async def _call(self, function: dict[str, str]) -> tuple[str, bool]:
         """What the policy does wrong in a call is an observation, and no step."""
-        if function["name"] not in self._names():
-            return f"Error: no tool {function['name']!r}; there are: {', '.join(self._names())}", False
+        if (name := function["name"]) not in self._names():
+            return f"Error: no tool {name!r}; there are: {', '.join(self._names())}", False
         try:
             arguments = json.loads(function["arguments"] or "{}")
         except ValueError as error:
             return f"Error: the arguments are no JSON: {error}", False
         if not isinstance(arguments, dict):
             return "Error: the arguments are no JSON object", False
-        return await self._step(self._actions.of_call(function["name"], arguments))
+        return await self._step(self._actions.of_call(name, arguments))
 
     async def _step(self, action: dict[str, Any]) -> tuple[str, bool]:
         assert self._session is not None, "a step comes after the start"

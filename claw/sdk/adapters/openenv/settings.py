@@ -22,7 +22,7 @@ class OpenenvConfig(BaseModel):
     prompt: str = ""
     """a system message; empty: the server's own description of itself"""
     connect_s: float = Field(60.0, gt=0)
-    """how long an episode waits for a session before it fails: the server may be full or starting"""
+    """how long an episode waits for a session: the server may be full, or starting"""
     step_s: float = Field(120.0, gt=0)
     """how long the server may take to answer a reset or a step"""
     max_message_mb: float = Field(4.0, gt=0, le=256)

@@ -6,7 +6,6 @@ from typing import Any
 from claw.records import Task
 from claw.sdk.adapters.checker import Checker, defaults
 from claw.sdk.adapters.verifiers.settings import VerifiersConfig
-from claw.sdk.env import Env
 from claw.sdk.hooks import hookimpl
 from claw.sdk.judging import Judge
 
@@ -32,8 +31,8 @@ def claw_tasks(config: VerifiersConfig, split: str) -> Iterable[Task]:
 
 
 @hookimpl
-def claw_env(task: Task, config: VerifiersConfig) -> Env:
-    """Return one episode of a row."""
+def claw_env(task: Task, config: VerifiersConfig) -> Any:
+    """Return one episode of a row: an `Env` with async methods."""
     from claw.sdk.adapters.verifiers.package import load
 
     return load(config, str(task.metadata["split"])).env(task)

@@ -18,7 +18,6 @@ from claw.errors import ClawError, UsageError
 from claw.records import Task
 from claw.sdk.adapters import foreign
 from claw.sdk.adapters.verifiers.settings import VerifiersConfig
-from claw.sdk.env import Env
 
 INCLUDED = "verifiers.v1.tasksets"
 """where the tasksets lie that come with verifiers"""
@@ -33,8 +32,8 @@ class Package(Protocol):
     def tasks(self) -> Iterable[Task]:
         """Return the rows; refuse what cannot be played."""
 
-    def env(self, task: Task) -> Env:
-        """Return one attempt at a row."""
+    def env(self, task: Task) -> Any:
+        """Return one attempt at a row: an `Env` with async methods."""
 
 
 def load(config: VerifiersConfig, split: str) -> Package:

@@ -1,13 +1,15 @@
 """v1: buy something with little money. Tools with state, shared tools, setup, a stop, a runtime."""
 
+import time
 from collections.abc import Iterable
 
 import verifiers.v1 as vf
+from pydantic import Field
 
 
 class Purse(vf.State):
     cash: int = 10
-    bought: list[str] = []
+    bought: list[str] = Field(default_factory=list)
 
 
 class ShopData(vf.TaskData):
@@ -26,6 +28,12 @@ class Till(vf.Toolset[vf.ToolsetConfig, Purse]):
         self.state.cash -= self.price * count
         self.state.bought += [thing] * count
         return f"{self.state.cash} left"
+
+    @vf.tool
+    def ponder(self) -> str:
+        """Think for a while."""
+        time.sleep(1)
+        return "hm"
 
 
 class Sign(vf.Toolset[vf.SharedToolsetConfig]):
