@@ -171,7 +171,7 @@ class HttpSession:
         self._has_turn = False
 
     async def reset(self, about: dict[str, Any]) -> Seen:
-        await self._turn.acquire()
+        await self._turn.acquire()  # as long as the runner lets one call of an environment take
         self._has_turn = True
         first = seen(await self._ask("POST", "/reset", about))
         kept = (await self.state()).get("episode_id")

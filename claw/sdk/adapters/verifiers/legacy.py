@@ -4,10 +4,11 @@ Owns: the environment object, rows -> tasks, refusals.
 Does not own: an episode (`driven`).
 """
 
+import signal
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from claw.errors import UsageError
@@ -33,6 +34,7 @@ class LegacyPackage:
         self.name, self.split = config.package, split
         self.vf: Any = import_module("verifiers.legacy" if find_spec("verifiers.legacy")
                                      else "verifiers")
+        _leave_signals_alone(self.vf)
         try:
             self.environment: Any = module.load_environment(**config.arguments(split))
         except TypeError as error:
@@ -89,3 +91,14 @@ class LegacyPackage:
     def env(self, task: Task) -> LegacyEnv:
         """Return one attempt at a row."""
         return LegacyEnv(self.vf, self.environment, task.answer)
+
+
+def _leave_signals_alone(vf: Any) -> None:
+    """Keep a new environment from taking SIGINT and SIGTERM.
+
+    v0 installs handlers that exit the process at once, so a runner would end without closing its
+    episodes; off the main thread, where a runner loads packages, installing them raises. Its
+    clean-up at the interpreter's exit stays.
+    """
+    module = import_module(f"{vf.__name__}.envs.environment")
+    module.signal = SimpleNamespace(**(vars(signal) | {"signal": lambda *_: None}))

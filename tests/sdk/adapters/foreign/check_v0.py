@@ -1,6 +1,8 @@
 """v0 environments, real ones, driven by their own rollouts."""
 
 import asyncio
+import signal
+import threading
 
 import pytest
 from episodes import Package, call, run
@@ -30,6 +32,16 @@ def test_one_turn_is_scored_by_all_rubrics_with_their_weights():
             assert (await episode.verdict()).number == 0.125
 
     run(work())
+
+
+def test_loading_leaves_the_runners_signals_alone():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    in_thread = threading.Thread(target=lambda: made.append(package("single", x=1).tasks()))
+    made = []
+    in_thread.start()
+    in_thread.join(30)
+    assert len(made[0]) == 2
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_the_eval_split_is_the_packages_own():
