@@ -100,5 +100,5 @@ def _leave_signals_alone(vf: Any) -> None:
     episodes; off the main thread, where a runner loads packages, installing them raises. Its
     clean-up at the interpreter's exit stays.
     """
-    module = import_module(f"{vf.__name__}.envs.environment")
+    module: Any = import_module(f"{vf.__name__}.envs.environment")
     module.signal = SimpleNamespace(**(vars(signal) | {"signal": lambda *_: None}))
