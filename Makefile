@@ -1,4 +1,4 @@
-# make demo | test | test-all | lint | bench | sglang
+# make demo | test | test-all | lint | bench | sglang | adapters
 # Every target makes .venv and installs what it needs first; nothing else has to be typed.
 
 PYTHON ?= python3
@@ -6,8 +6,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 SGLANG := .venv-sglang
+ADAPTERS := .venv-adapters
 
-.PHONY: demo test test-all lint bench sglang clean
+.PHONY: demo test test-all lint bench sglang adapters clean
 
 demo: $(READY)
 	$(BIN)/python -m claw_env_personal.demo $(ARGS)
@@ -33,9 +34,15 @@ $(SGLANG)/ready: tools/install_sglang.sh claw/engine/worker/sglang.py tests/sgla
 	PYTHON="$(PYTHON)" VENV_SGLANG="$(SGLANG)" bash tools/install_sglang.sh
 	@touch $(SGLANG)/ready
 
+adapters: $(ADAPTERS)/ready
+
+$(ADAPTERS)/ready: tools/install_adapters.sh pyproject.toml tests/sdk/adapters/packages/pyproject.toml
+	PYTHON="$(PYTHON)" VENV_ADAPTERS="$(ADAPTERS)" bash tools/install_adapters.sh
+	@touch $(ADAPTERS)/ready
+
 $(READY): pyproject.toml plugins/personal/pyproject.toml tools/install.sh
 	PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/install.sh
 	@touch $(READY)
 
 clean:
-	rm -rf $(VENV) $(SGLANG)
+	rm -rf $(VENV) $(SGLANG) $(ADAPTERS)

@@ -54,3 +54,24 @@ def sglang_python() -> str:
     if not python.exists():
         missing("SGLang's environment", f"no {python}; make it: make sglang")
     return str(python)
+
+
+def _adapters_python(name: str) -> str:
+    """One of the environments of tools/install_adapters.sh, or of the folder $CLAW_ADAPTERS."""
+    folder = Path(os.environ.get("CLAW_ADAPTERS") or Path(__file__).parent / ".venv-adapters")
+    python = folder / name / "bin" / "python"
+    if not python.exists():
+        missing("an environment of the adapters", f"no {python}; make it: make adapters")
+    return str(python)
+
+
+@pytest.fixture(scope="session")
+def new_verifiers() -> str:
+    """The python beside verifiers 0.4, which has v1 only."""
+    return _adapters_python("verifiers-0.4")
+
+
+@pytest.fixture(scope="session")
+def old_verifiers() -> str:
+    """The python beside verifiers 0.3, which has v1 and v0, and openenv."""
+    return _adapters_python("verifiers-0.3-openenv")

@@ -1,0 +1,1 @@
+"""Neither v1 nor v0."""
