@@ -27,6 +27,7 @@ class Container(Session):
     """The `Sandbox` of Docker and podman."""
 
     _id = ""
+    _is_fenced = False
 
     @property
     def id(self) -> str:
@@ -46,8 +47,14 @@ class Container(Session):
         text = program(spec)
         is_up = False
         try:
+            network = "none"
+            if spec.network == "fenced":
+                network, self._is_fenced = fence.join(), True
             with engine.speaking("opening a sandbox", spec.image):
-                self._id = api.create_container(**_flags(api, spec, warm, len(text)))["Id"]
+                self._id = api.create_container(
+                    **_flags(spec, warm, len(text)),
+                    host_config=api.create_host_config(**_limits(spec, warm), network_mode=network),
+                )["Id"]
                 if not warm:
                     _make_workdir(api, self._id, spec)
                 attached = api.attach_socket(
@@ -83,6 +90,9 @@ class Container(Session):
     def _end(self) -> None:
         if self._id:
             remove(self._id)
+        if self._is_fenced:
+            self._is_fenced = False
+            fence.leave()
 
 
 def remove(container_id: str) -> None:
@@ -104,7 +114,7 @@ def remove(container_id: str) -> None:
                        do=f"docker rm -f {container_id[:12]}")
 
 
-def _flags(api: Any, spec: Spec, warm: bool, num_bytes: int) -> dict[str, Any]:
+def _flags(spec: Spec, warm: bool, num_bytes: int) -> dict[str, Any]:
     env = {"CLAW_BYTES": str(num_bytes), "CLAW_LIFETIME": str(int(spec.lifetime_s))}
     if not warm:
         env |= spec.env  # the agent sets them itself
@@ -113,7 +123,6 @@ def _flags(api: Any, spec: Spec, warm: bool, num_bytes: int) -> dict[str, Any]:
         "command": [LOAD, LEASH], "environment": env, "user": "0:0", "stdin_open": True,
         "labels": owner.labels(spec.lifetime_s), "stop_signal": "SIGKILL", "hostname": "sandbox",
         "healthcheck": {"test": ["NONE"]},
-        "host_config": api.create_host_config(**_limits(spec, warm)),
     }
 
 
@@ -125,7 +134,6 @@ def _limits(spec: Spec, warm: bool) -> dict[str, Any]:
 
     own = [*agent.OWN, "CHOWN"] if warm else []
     return {
-        "network_mode": fence.network() if spec.network == "fenced" else "none",
         "runtime": spec.runtime or None,
         "mem_limit": f"{spec.memory_mb}m", "memswap_limit": f"{spec.memory_mb}m",
         "nano_cpus": int(spec.cpus * 1e9), "pids_limit": spec.pids,

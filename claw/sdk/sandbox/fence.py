@@ -1,7 +1,8 @@
 """The fenced network: its sandboxes reach the outside, but not this machine, private addresses or
 each other.
 
-Owns: one bridge network per process and its firewall rules; both go with the process.
+Owns: one bridge network per process and its firewall rules, from the first fenced sandbox to the
+last one's end.
 Does not own: which sandbox asks for it. An engine's own `--internal` is no fence: every port that
 the host listens on is reachable from it.
 
@@ -13,7 +14,7 @@ import atexit
 import os
 import secrets
 import threading
-from functools import cache
+from dataclasses import dataclass
 
 from claw.sdk.sandbox import engine, owner
 from claw.sdk.sandbox.spec import BASE_IMAGE, SandboxError
@@ -44,16 +45,38 @@ RULES_S = 30
 LIFETIME_S = 7 * 86400.0
 
 _lock = threading.Lock()
+_standing: dict[int, "_Fence"] = {}
+"""by process: a fork builds its own"""
 
 
-def network() -> str:
-    """Return the name of this process's fenced network, which is made when first asked for."""
+@dataclass(slots=True)
+class _Fence:
+    network_id: str
+    name: str
+    members: int = 0
+
+
+def join() -> str:
+    """Return the name of the fenced network, which the first member of this process makes."""
     with _lock:
-        return _network(os.getpid())
+        standing = _standing.get(os.getpid())
+        if standing is None:
+            standing = _standing[os.getpid()] = _build()
+        standing.members += 1
+        return standing.name
 
 
-@cache
-def _network(pid: int) -> str:
+def leave() -> None:
+    """Tell that a member has gone; the last one takes the network along."""
+    with _lock:
+        standing = _standing[os.getpid()]
+        standing.members -= 1
+        if not standing.members:
+            del _standing[os.getpid()]
+            remove(standing.network_id, standing.name)
+
+
+def _build() -> _Fence:
     name = f"claw-{secrets.token_hex(4)}"  # also the bridge's name: at most 15 letters
     with engine.speaking("making a fenced network"):
         made = engine.api().create_network(
@@ -65,8 +88,14 @@ def _network(pid: int) -> str:
     except SandboxError:
         remove(made["Id"], name)
         raise
-    atexit.register(remove, made["Id"], name)
-    return name
+    return _Fence(made["Id"], name)
+
+
+@atexit.register
+def _at_exit() -> None:
+    standing = _standing.pop(os.getpid(), None)
+    if standing is not None:
+        remove(standing.network_id, standing.name)
 
 
 def remove(network_id: str, name: str) -> None:

@@ -171,7 +171,8 @@ def test_endless_output_ends_at_the_deadline(box: Sandbox) -> None:
 def test_orphans_are_reaped_and_take_no_places(needs_docker: None) -> None:
     with open_sandbox(Spec(pids=32)) as own:
         for _ in range(5):
-            assert own.run("for i in $(seq 10); do (setsid true &) ; done; sleep 0.1").exit_code == 0
+            ran = own.run("for i in $(seq 10); do (setsid true &); done; sleep 0.1")
+            assert ran.exit_code == 0
         zombies = own.run("ps -eo stat | grep -c Z")
         assert zombies.stdout == b"0\n"
 
