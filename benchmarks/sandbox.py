@@ -1,7 +1,7 @@
 """`python -m benchmarks.sandbox`: commands in warm sandboxes, beside the engine's own exec.
 
-Both run `true` in containers of the same image and limits, in the same run, by turns: what a machine
-does besides is in both. Also: how long 32 sandboxes take to be there, and to be gone.
+Both run `true` in containers of the same image and limits, in the same run, by turns: what a
+machine does besides is in both. Also: how long 32 sandboxes take to be there, and to be gone.
 """
 
 import argparse

@@ -2,23 +2,25 @@
 
 Owns: running one command after another, their deadlines, their whole process trees, and the bounds
 of their output. Ends, and with it the container, when its input closes: that is the leash.
-Does not own: anything of claw. Its text is sent through the input, to any image that has Python 3.7
+Does not own: anything of claw. Its text is sent through the input, to any image that has Python 3.8
 or newer; so it is no part of the command line that `ps` shows.
 
 Untrusted commands run beside it, so it gives itself a user id that nobody else has and keeps just
 enough capabilities to start, and to kill, processes of other users. Process 1 cannot be killed from
 inside its container, another user cannot trace it, and so nobody else writes to its output.
 
-Each command has a keeper: a process that adopts whatever the command orphans (it is a "subreaper"),
-so that its descendants are the command's whole tree, also those that called setsid. Forking is most
-of what a command costs, so the next keeper, and the process that becomes its command, already wait.
+Commands are started by a keeper: a process that adopts whatever its command orphans (it is a
+"subreaper"), so that its descendants are the command's whole tree, also those that called setsid.
+A keeper whose command left nothing takes the next one; else it stays with what is left, and another
+takes its place. Forking this program is most of what a command could cost, so commands are started
+by posix_spawn, which copies no memory; the keeper takes on the command's user for that moment.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
+import errno
 import json
 import os
 import resource
@@ -31,8 +33,8 @@ from typing import Any, NoReturn
 HELLO = b"CLAW-WARM\n"
 REQUEST = struct.Struct(">II")
 """bytes of the JSON header, bytes of stdin"""
-ANSWER = struct.Struct(">III")
-"""bytes of the JSON header, of stdout, of stderr"""
+ANSWER = struct.Struct(">?III")
+"""whether the keeper is free again; bytes of the JSON header, of stdout, of stderr"""
 AGENT_UID = 64999
 CAPABILITIES = {
     "CHOWN": 0, "DAC_OVERRIDE": 1, "DAC_READ_SEARCH": 2, "FOWNER": 3, "FSETID": 4, "KILL": 5,
@@ -48,6 +50,8 @@ OWN = ("KILL", "SETGID", "SETUID", "SETPCAP")
 LAST_CAPABILITY = 63
 PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER = 4, 8, 24, 36
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+SIGNALS = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
+"""what Python ignores or handles, and commands must not inherit so"""
 CHUNK = 1 << 16
 KILL_S = 5.0
 """how long a tree may take to die"""
@@ -73,15 +77,29 @@ def hold_only(names: tuple[str, ...]) -> None:
 
 
 def hide(settings: Any) -> None:
-    """Become a user that no command runs as, with the few rights that are needed."""
+    """Become a user that no command runs as, with the few rights that are needed.
+
+    The bounding set, which limits only what started programs may have, is emptied first.
+    """
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    if os.getuid() == 0 and settings["can_switch"]:
-        prctl(PR_SET_KEEPCAPS, 1)
-        os.setgroups([])
-        os.setresgid(AGENT_UID, AGENT_UID, AGENT_UID)
-        os.setresuid(AGENT_UID, AGENT_UID, AGENT_UID)
-        hold_only(OWN + tuple(settings["capabilities"]))
-    prctl(PR_SET_DUMPABLE, 0)
+    if not settings["can_switch"]:
+        prctl(PR_SET_DUMPABLE, 0)  # commands have this user too: they must not trace it
+        return
+    kept = {CAPABILITIES[name] for name in settings["capabilities"]}
+    for number in range(LAST_CAPABILITY + 1):
+        if number not in kept and prctl(PR_CAPBSET_DROP, number) != 0:
+            break  # past the kernel's last one
+    prctl(PR_SET_KEEPCAPS, 1)
+    be_agent(settings)
+    prctl(PR_SET_DUMPABLE, 1)
+
+
+def be_agent(settings: Any) -> None:
+    """Be the agent's user, from root or from a command's; a change from root costs the rights."""
+    os.setgroups([])
+    os.setresgid(AGENT_UID, AGENT_UID, AGENT_UID)
+    os.setresuid(AGENT_UID, AGENT_UID, AGENT_UID)
+    hold_only(OWN + tuple(settings["capabilities"]))
 
 
 class Person:
@@ -117,17 +135,6 @@ def person(words: str) -> Person:
     if words not in people:
         people[words] = Person(words)
     return people[words]
-
-
-def become(who: Person, capabilities: list[str]) -> None:
-    """Leave the agent's rights behind, for good."""
-    kept = {CAPABILITIES[name] for name in capabilities}
-    for number in range(LAST_CAPABILITY + 1):
-        if number not in kept and prctl(PR_CAPBSET_DROP, number) != 0:
-            break  # past the kernel's last one
-    os.setgroups(who.groups)
-    os.setresgid(who.gid, who.gid, who.gid)
-    os.setresuid(who.uid, who.uid, who.uid)
 
 
 # --- process trees ------------------------------------------------------------------------------
@@ -233,103 +240,160 @@ def shell() -> str:
     return next((p for p in ("/bin/bash", "/usr/bin/bash") if os.access(p, os.X_OK)), "/bin/sh")
 
 
-def become_command(orders: int, stdin: int, stdout: int, stderr: int, settings: Any) -> NoReturn:
-    """In a new process: wait for the request, and become what it asks for."""
-    code, what = 126, "user"
-    try:
-        for signum in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(signum, signal.SIG_DFL)
-        os.setsid()
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("500")  # rather this than the agent
-        raw = read_exactly(orders, REQUEST.size)
-        request = json.loads(read_exactly(orders, REQUEST.unpack(raw)[0]))
-        for here, there in ((stdin, 0), (stdout, 1), (stderr, 2)):
-            os.dup2(here, there)
-        who = person(request["user"])
+class NotStarted(Exception):
+    """Why a command could not be, as a shell would say it."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def find(name: str, path: str) -> str:
+    """Return the program that `name` means on `path`."""
+    if "/" in name:
+        return name
+    for folder in path.split(":"):
+        found = f"{folder or '.'}/{name}"
+        if os.access(found, os.X_OK) and not os.path.isdir(found):
+            return found
+    raise NotStarted(127, f"{name}: command not found")
+
+
+class Launcher:
+    """Starts commands as whom they ask for."""
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+        self.oom_score = -1
         if settings["can_switch"]:
-            become(who, settings["capabilities"])
-        what = "cwd"
-        os.chdir(request["cwd"])
+            with contextlib.suppress(OSError):
+                self.oom_score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+
+    def start(self, request: Any, stdin: int, stdout: int, stderr: int) -> int:
+        """Return the process id; NotStarted says what was wrong with the request."""
+        try:
+            who = person(request["user"])
+        except OSError as error:
+            raise NotStarted(126, f"user: {error.strerror}") from None
+        if not self.settings["can_switch"]:
+            return self._start(request, who, (stdin, stdout, stderr))
+        self._score(b"500")  # rather the command than its keeper or the agent
+        os.setgroups(who.groups)
+        os.setresgid(who.gid, who.gid, AGENT_UID)
+        os.setresuid(who.uid, who.uid, AGENT_UID)
+        try:
+            return self._start(request, who, (stdin, stdout, stderr))
+        finally:
+            be_agent(self.settings)
+            self._score(b"0")
+
+    def _score(self, value: bytes) -> None:
+        if self.oom_score >= 0:
+            with contextlib.suppress(OSError):
+                os.pwrite(self.oom_score, value, 0)
+
+    def _start(self, request: Any, who: Person, streams: tuple[int, int, int]) -> int:
+        try:
+            os.chdir(request["cwd"])
+        except OSError as error:
+            raise NotStarted(126, f"{request['cwd']}: {error.strerror}") from None
         env = {**os.environ, "HOME": who.home, "USER": who.name, "LOGNAME": who.name,
                "PWD": request["cwd"], **request["env"]}
         argv = request["argv"] or [shell(), "-c", request["shell"]]
-        what = argv[0]
-        code = 127
-        os.umask(0o022)
-        os.execvpe(what, argv, env)
-    except OSError as error:
-        if code == 127 and not isinstance(error, FileNotFoundError):
-            code = 126
-        text = f"{what}: {error.strerror}\n".encode("utf-8", "replace")
-        with contextlib.suppress(OSError):
-            os.write(2, text)
-    except EOFError:  # swept before there was a request
-        pass
-    os._exit(code)
+        program = find(argv[0], env.get("PATH", os.defpath))
+        actions = [(os.POSIX_SPAWN_DUP2, fd, i) for i, fd in enumerate(streams)]
+        try:
+            return os.posix_spawn(program, argv, env, file_actions=actions, setsid=True,
+                                  setsigmask=(), setsigdef=SIGNALS)
+        except OSError as error:
+            if error.errno == errno.EAGAIN:
+                raise
+            code = 127 if error.errno == errno.ENOENT else 126
+            raise NotStarted(code, f"{argv[0]}: {error.strerror}") from None
 
 
 class Keeper:
-    """Runs one command, says what became of it, and stays while something of it lives."""
+    """Runs a command, says what became of it, and stays while something of it lives."""
 
     def __init__(self, settings: Any) -> None:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         self.wake, wake_up = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(wake_up)
-        self.status: int | None = None
-        self.body = memoryview(b"")
-        self.kept: dict[int, Kept] = {}
-        self.poll = select.poll()
-        orders, self.orders = os.pipe2(os.O_CLOEXEC)
-        stdin, self.stdin = os.pipe2(os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_up, warn_on_full_buffer=False)
+        self.launcher = Launcher(settings)
+
+    def serve(self, orders: int, report: int) -> NoReturn:
+        """Carry out one request after another, until something stays behind."""
+        while True:
+            sizes = REQUEST.unpack(read_exactly(orders, REQUEST.size))
+            raw, body = (read_exactly(orders, size) for size in sizes)
+            self.status: int | None = None
+            self.main = -1
+            self.poll = select.poll()
+            self.poll.register(self.wake, select.POLLIN)
+            self.kept: dict[int, Kept] = {}
+            if not self.run(json.loads(raw), body, report):
+                os.close(orders)
+                os.close(report)
+                self.linger()
+                os._exit(0)
+            for fd in tuple(self.kept):
+                self.forget(fd)
+
+    def run(self, request: Any, body: bytes, report: int) -> bool:
+        """Run one command and answer; True when nothing of it is left."""
+        began, killed_before = time.monotonic(), oom_kills()
+        limit = request["max_output"]
         self.out, stdout = os.pipe2(os.O_CLOEXEC)
         self.err, stderr = os.pipe2(os.O_CLOEXEC)
-        self.main = os.fork()
-        if self.main == 0:
-            for fd in (self.orders, self.stdin):  # or it would wait for itself
-                os.close(fd)
-            become_command(orders, stdin, stdout, stderr, settings)
-        for fd in (orders, stdin, stdout, stderr):
+        stdin, self.stdin = os.pipe2(os.O_CLOEXEC)
+        out, err = Kept(limit), Kept(limit)
+        is_dead = in_time = True
+        try:
+            self.main = self.launcher.start(request, stdin, stdout, stderr)
+        except NotStarted as problem:
+            self.status = problem.code << 8
+            err.add(f"{problem}\n".encode("utf-8", "replace"))
+        except OSError as error:  # no process is left
+            self.status = 126 << 8
+            err.add(f"no process could be started: {error.strerror}\n".encode())
+        for fd in (stdin, stdout, stderr):
             os.close(fd)
-        for fd in (self.stdin, self.out, self.err):
+        for fd, kept in ((self.out, out), (self.err, err)):
             os.set_blocking(fd, False)
-
-    def run(self, orders: int, report: int) -> NoReturn:
-        """Wait for the request, carry it out, and answer."""
-        sizes = REQUEST.unpack(read_exactly(orders, REQUEST.size))
-        raw, body = (read_exactly(orders, size) for size in sizes)
-        os.close(orders)
-        request = json.loads(raw)
-        began, killed_before = time.monotonic(), oom_kills()
-        self.begin(request, raw, body)
-        in_time = self.watch(began + request["timeout_s"])
-        is_dead = True if in_time else kill_tree()
-        self.drain()
-        out, err = self.kept[self.out], self.kept[self.err]
+            self.kept[fd] = kept
+            self.poll.register(fd, select.POLLIN)
+        self.give(body)
+        if self.status is None:
+            in_time = self.watch(began + request["timeout_s"])
+            is_dead = in_time or kill_tree()
+            self.drain()
+        is_free = not self.has_children()
         header = {
             "exit": exit_code(self.status) if in_time else None, "timed_out": not in_time,
             "oom": oom_kills() > killed_before, "seconds": time.monotonic() - began,
             "left_out": [out.left_out(), err.left_out()], "stuck": not is_dead,
         }
-        send_answer(report, header, out, err)
-        os.close(report)
-        self.linger()
-        os._exit(0)
+        send_answer(report, header, out, err, is_free=is_free)
+        return is_free
 
-    def begin(self, request: Any, raw: bytes, body: bytes) -> None:
-        """Let the waiting process become the command."""
-        write_all(self.orders, REQUEST.pack(len(raw), 0) + raw)
-        os.close(self.orders)
-        self.poll.register(self.wake, select.POLLIN)
-        for fd in (self.out, self.err):
-            self.kept[fd] = Kept(request["max_output"])
-            self.poll.register(fd, select.POLLIN)
+    def give(self, body: bytes) -> None:
+        """Have the command's input written while it runs."""
         self.body = memoryview(body)
         if body:
+            os.set_blocking(self.stdin, False)
             self.poll.register(self.stdin, select.POLLOUT)
         else:
             os.close(self.stdin)
+            self.stdin = -1
+
+    def has_children(self) -> bool:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return False
+        return True
 
     def watch(self, end: float) -> bool:
         """Move bytes until the command ends; False when its deadline came first."""
@@ -369,34 +433,30 @@ class Keeper:
             self.body = self.body[:0]
         if not self.body:
             self.forget(self.stdin)
+            self.stdin = -1
         return True
 
     def forget(self, fd: int) -> None:
         self.poll.unregister(fd)
         os.close(fd)
+        self.kept.pop(fd, None)
 
     def drain(self) -> None:
         """Take what is in the pipes already; what a daemon says later is not the command's."""
-        for fd in self.kept:
+        for fd in tuple(self.kept):
             for _ in range(1 << 5):
-                try:
-                    if not self.move(fd):
-                        break
-                except OSError:  # closed before
+                if not self.move(fd):
                     break
+        if self.stdin >= 0:
+            self.forget(self.stdin)
+            self.stdin = -1
 
     def linger(self) -> None:
         """Reap, and read to nowhere, until nothing of the command is left."""
         for kept in self.kept.values():
             kept.for_head = kept.for_tail = 0
             kept.head = kept.tail = bytearray()
-        self.status = None
-        while True:
-            try:
-                if os.waitpid(-1, os.WNOHANG)[0]:
-                    continue
-            except ChildProcessError:
-                return
+        while self.has_children():
             for fd, _ in self.poll.poll(60_000):
                 self.move(fd)
 
@@ -425,14 +485,16 @@ def read_exactly(fd: int, count: int) -> bytes:
     return bytes(data)
 
 
-def send_answer(fd: int, header: Any, out: Kept | None = None, err: Kept | None = None) -> None:
+def send_answer(fd: int, header: Any, out: Kept | None = None, err: Kept | None = None, *,
+                is_free: bool = False) -> None:
     raw = json.dumps(header).encode()
     sizes = [len(k.head) + len(k.tail) if k else 0 for k in (out, err)]
-    write_all(fd, ANSWER.pack(len(raw), *sizes) + raw)
+    data = bytearray(ANSWER.pack(is_free, len(raw), *sizes) + raw)
     for kept in (out, err):
         if kept:
-            write_all(fd, kept.head)
-            write_all(fd, kept.tail)
+            data += kept.head
+            data += kept.tail
+    write_all(fd, data)
 
 
 class Agent:
@@ -515,49 +577,50 @@ class Agent:
         nowhere = os.open("/dev/null", os.O_RDWR)
         for fd in (0, 1):
             os.dup2(nowhere, fd)
-        try:
-            Keeper(self.settings).run(orders, report)
-        except (OSError, EOFError):
-            os._exit(1)
+        os.close(nowhere)
+        with contextlib.suppress(OSError, EOFError):
+            Keeper(self.settings).serve(orders, report)
+        os._exit(1)
 
     def answer(self, head: bytes, body: bytes) -> None:
         try:
             self.prepare()
             assert self.ready
-            (orders, report), self.ready = self.ready, None
         except OSError as error:
             send_answer(1, {"no_process": error.strerror})
             return
         with contextlib.suppress(OSError):  # a dead keeper's report says so
-            write_all(orders, head)
-            write_all(orders, body)
-        os.close(orders)
-        with contextlib.suppress(OSError):
-            self.prepare()
-        self.forward(report)
+            write_all(self.ready[0], head)
+            write_all(self.ready[0], body)
+        answer = self.hear(self.ready[1])
+        if not answer or not answer[0]:  # it died, or stays with what its command left
+            self.drop()
+        if answer:
+            write_all(1, answer)
+        else:
+            send_answer(1, {"lost": True})
 
-    def forward(self, report: int) -> None:
-        """Send on what the keeper says, whole; say so if it died first."""
+    def hear(self, report: int) -> bytearray:
+        """The keeper's whole answer; nothing if it died first."""
         answer = bytearray()
+        left = ANSWER.size
         poll = select.poll()
         poll.register(report, select.POLLIN)
         poll.register(0, 0)  # only whether it was hung up
-        while True:
+        while left:
             ready = dict(poll.poll(self.left_ms()))
             if 0 in ready:
                 os._exit(0)
             if report not in ready:
                 continue
-            data = os.read(report, 1 << 20)
+            data = os.read(report, min(left, 1 << 20))
             if not data:
-                break
+                return bytearray()
             answer += data
-        os.close(report)
-        if answer:
-            write_all(1, answer)
-        else:
-            self.drop()  # whatever killed the keeper may have met the next one as well
-            send_answer(1, {"lost": True})
+            left -= len(data)
+            if len(answer) == ANSWER.size:
+                left = sum(ANSWER.unpack(answer)[1:])
+        return answer
 
 
 def make_workdir(path: str, user: str) -> None:
@@ -576,6 +639,6 @@ def main(settings: Any) -> NoReturn:
     if settings["can_switch"]:
         make_workdir(settings["workdir"], settings["user"])
     hide(settings)
-    gc.freeze()  # what never changes need not be copied by every fork
+    os.umask(0o022)
     Agent(settings).serve()
 

@@ -154,7 +154,7 @@ class Line:
     ) -> tuple[dict[str, Any], bytes, bytes]:
         raw = json.dumps(request).encode()
         self._channel.send(agent.REQUEST.pack(len(raw), len(body)) + raw + body, end)
-        sizes = agent.ANSWER.unpack(self._channel.read(agent.ANSWER.size, end))
+        _, *sizes = agent.ANSWER.unpack(self._channel.read(agent.ANSWER.size, end))
         header, out, err = (self._channel.read(size, end) for size in sizes)
         return json.loads(header), out, err
 
