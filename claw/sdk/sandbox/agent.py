@@ -13,11 +13,12 @@ Commands are started by a keeper: a process that adopts whatever its command orp
 "subreaper"), so that its descendants are the command's whole tree, also those that called setsid.
 A keeper whose command left nothing takes the next one; else it stays with what is left, and another
 takes its place. Forking this program is most of what a command could cost, so commands are started
-by posix_spawn, which copies no memory; the keeper takes on the command's user for that moment.
+by posix_spawn, which copies no memory, in a thread that takes on the command's user.
 """
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes
 import errno
@@ -36,6 +37,7 @@ REQUEST = struct.Struct(">II")
 ANSWER = struct.Struct(">?III")
 """whether the keeper is free again; bytes of the JSON header, of stdout, of stderr"""
 AGENT_UID = 64999
+LAST_UID = (1 << 32) - 1
 CAPABILITIES = {
     "CHOWN": 0, "DAC_OVERRIDE": 1, "DAC_READ_SEARCH": 2, "FOWNER": 3, "FSETID": 4, "KILL": 5,
     "SETGID": 6, "SETUID": 7, "SETPCAP": 8, "LINUX_IMMUTABLE": 9, "NET_BIND_SERVICE": 10,
@@ -49,6 +51,10 @@ OWN = ("KILL", "SETGID", "SETUID", "SETPCAP")
 """what the agent itself needs"""
 LAST_CAPABILITY = 63
 PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER = 4, 8, 24, 36
+SYSTEM_CALLS = {
+    "x86_64": {"setgroups": 116, "setresuid": 117, "setresgid": 119},
+    "aarch64": {"setgroups": 159, "setresuid": 147, "setresgid": 149},
+}
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 SIGNALS = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
 """what Python ignores or handles, and commands must not inherit so"""
@@ -81,7 +87,6 @@ def hide(settings: Any) -> None:
 
     The bounding set, which limits only what started programs may have, is emptied first.
     """
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
     if not settings["can_switch"]:
         prctl(PR_SET_DUMPABLE, 0)  # commands have this user too: they must not trace it
         return
@@ -90,16 +95,33 @@ def hide(settings: Any) -> None:
         if number not in kept and prctl(PR_CAPBSET_DROP, number) != 0:
             break  # past the kernel's last one
     prctl(PR_SET_KEEPCAPS, 1)
-    be_agent(settings)
-    prctl(PR_SET_DUMPABLE, 1)
-
-
-def be_agent(settings: Any) -> None:
-    """Be the agent's user, from root or from a command's; a change from root costs the rights."""
     os.setgroups([])
     os.setresgid(AGENT_UID, AGENT_UID, AGENT_UID)
     os.setresuid(AGENT_UID, AGENT_UID, AGENT_UID)
     hold_only(OWN + tuple(settings["capabilities"]))
+    prctl(PR_SET_DUMPABLE, 1)
+
+
+def take_on(who: Person) -> None:
+    """Make this thread, not its process, act as `who`: the C library would change every thread."""
+    groups = (ctypes.c_uint32 * len(who.groups))(*who.groups)
+    gid, uid = ctypes.c_long(who.gid), ctypes.c_long(who.uid)
+    calls: dict[str, tuple[Any, ...]] = {
+        "setgroups": (ctypes.c_long(len(groups)), groups),
+        "setresgid": (gid, gid, gid), "setresuid": (uid, uid, uid),
+    }
+    for name, words in calls.items():
+        number = SYSTEM_CALLS[os.uname().machine][name]
+        if libc.syscall(ctypes.c_long(number), *words) != 0:
+            raise NotStarted(126, f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+class NotStarted(Exception):
+    """Why a command could not be, as a shell would say it."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class Person:
@@ -111,17 +133,19 @@ class Person:
 
         name, _, group = words.partition(":")
         entry = None
-        with contextlib.suppress(KeyError):
-            entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
-        if entry is None and not name.isdigit():
-            raise OSError(0, f"the image has no user {name!r}")
+        with contextlib.suppress(KeyError, OverflowError):
+            entry = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
+        if entry is None and not name.isdecimal():
+            raise NotStarted(126, f"the image has no user {name!r}")
         self.uid = entry.pw_uid if entry else int(name)
         self.gid = entry.pw_gid if entry else self.uid
         if group:
             try:
-                self.gid = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
+                self.gid = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
             except KeyError:
-                raise OSError(0, f"the image has no group {group!r}") from None
+                raise NotStarted(126, f"the image has no group {group!r}") from None
+        if self.uid == AGENT_UID or max(self.uid, self.gid) >= LAST_UID:
+            raise NotStarted(126, f"no command can run as {words}")
         self.groups = os.getgrouplist(entry.pw_name, self.gid) if entry else [self.gid]
         self.name = entry.pw_name if entry else str(self.uid)
         home = entry.pw_dir if entry else ""
@@ -240,14 +264,6 @@ def shell() -> str:
     return next((p for p in ("/bin/bash", "/usr/bin/bash") if os.access(p, os.X_OK)), "/bin/sh")
 
 
-class NotStarted(Exception):
-    """Why a command could not be, as a shell would say it."""
-
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-
-
 def find(name: str, path: str) -> str:
     """Return the program that `name` means on `path`."""
     if "/" in name:
@@ -271,21 +287,44 @@ class Launcher:
 
     def start(self, request: Any, stdin: int, stdout: int, stderr: int) -> int:
         """Return the process id; NotStarted says what was wrong with the request."""
+        streams = (stdin, stdout, stderr)
         try:
             who = person(request["user"])
-        except OSError as error:
-            raise NotStarted(126, f"user: {error.strerror}") from None
-        if not self.settings["can_switch"]:
-            return self._start(request, who, (stdin, stdout, stderr))
+            if not self.settings["can_switch"]:
+                return self._start(request, who, streams)
+            return self._start_as(request, who, streams)
+        except (ValueError, OverflowError) as error:  # a NUL, a number past every user
+            raise NotStarted(126, str(error)) from None
+
+    def _start_as(self, request: Any, who: Person, streams: tuple[int, int, int]) -> int:
+        """Start it in a thread that takes on the user, alone of this process, and ends.
+
+        Whether a process may be signalled is asked of its first thread, which stays the agent's.
+        """
+        made: list[Any] = []
+        is_over = _thread.allocate_lock()
+        is_over.acquire()
+
+        def start() -> None:
+            try:
+                take_on(who)
+                made.append(self._start(request, who, streams))
+            except Exception as error:  # raised below, by who asked
+                made.append(error)
+            finally:
+                is_over.release()
+
         self._score(b"500")  # rather the command than its keeper or the agent
-        os.setgroups(who.groups)
-        os.setresgid(who.gid, who.gid, AGENT_UID)
-        os.setresuid(who.uid, who.uid, AGENT_UID)
         try:
-            return self._start(request, who, (stdin, stdout, stderr))
+            _thread.start_new_thread(start, ())
+            is_over.acquire()
+        except RuntimeError as error:  # a thread counts as a process
+            raise OSError(errno.EAGAIN, str(error)) from None
         finally:
-            be_agent(self.settings)
             self._score(b"0")
+        if isinstance(made[0], Exception):
+            raise made[0]
+        return int(made[0])
 
     def _score(self, value: bytes) -> None:
         if self.oom_score >= 0:
@@ -538,8 +577,11 @@ class Agent:
                 self.answer(sizes + raw, self.read(body))
 
     def sweep(self) -> None:
-        with contextlib.suppress(OSError):
-            os.kill(-1, signal.SIGKILL)  # process 1 is spared
+        end = time.monotonic() + KILL_S
+        while living_descendants() and time.monotonic() < end:
+            with contextlib.suppress(OSError):
+                os.kill(-1, signal.SIGKILL)  # process 1 is spared
+            time.sleep(0.001)
         self.drop()
         send_answer(1, {})
 
@@ -625,7 +667,7 @@ class Agent:
 
 def make_workdir(path: str, user: str) -> None:
     """Make the working directory of an image that has none, and give it to the user."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, NotStarted):
         if not os.path.isdir(path):
             os.makedirs(path)
             who = person(user)
@@ -633,6 +675,8 @@ def make_workdir(path: str, user: str) -> None:
 
 
 def main(settings: Any) -> NoReturn:
+    if not hasattr(os, "posix_spawn") or os.uname().machine not in SYSTEM_CALLS:
+        os.execv("/bin/sh", ["sh", "-c", settings["leash"]])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps what ends here
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ.update(settings["env"])

@@ -17,7 +17,7 @@ from claw.sdk.sandbox.spec import SandboxError, Spec
 
 OPEN_S = 60.0
 REMOVE_S = 20.0
-START = 'command -v python3 >/dev/null 2>&1 && exec python3 -I -S -c "$1"; exec sh -c "$2"'
+START = 'command -v python3 >/dev/null 2>&1 && exec python3 -X utf8 -I -S -c "$1"; exec sh -c "$2"'
 
 _without_python: set[str] = set()
 """images of this process whose sandboxes are opened without trying"""

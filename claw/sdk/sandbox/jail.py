@@ -153,7 +153,7 @@ def _command(spec: Spec, num_bytes: int) -> list[str]:
     words += ["--clearenv", "--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin",
               "--setenv", "LANG", "C.UTF-8", "--setenv", "CLAW_BYTES", str(num_bytes)]
     return [*words, "--uid", uid, "--gid", gid or uid, "--chdir", spec.workdir,
-            "--cap-drop", "ALL", "/usr/bin/python3", "-I", "-S", "-c", LOAD]
+            "--cap-drop", "ALL", "/usr/bin/python3", "-X", "utf8", "-I", "-S", "-c", LOAD]
 
 
 def _limits(spec: Spec) -> Callable[[], None]:

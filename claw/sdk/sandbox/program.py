@@ -7,6 +7,7 @@ import inspect
 from functools import cache
 
 from claw.sdk.sandbox import agent
+from claw.sdk.sandbox.bare import LEASH
 from claw.sdk.sandbox.spec import Spec
 
 LOAD = """\
@@ -23,6 +24,7 @@ def program(spec: Spec, *, can_switch: bool = True) -> bytes:
     settings = {
         "user": spec.user, "workdir": spec.workdir, "lifetime_s": spec.lifetime_s,
         "capabilities": list(spec.capabilities), "can_switch": can_switch, "env": dict(spec.env),
+        "leash": LEASH,
     }
     return f"{_text()}\nmain({settings!r})\n".encode()
 

@@ -54,13 +54,13 @@ class Session(Files):
         max_output: int = MAX_OUTPUT, cwd: str = "", env: Mapping[str, str] = {}, user: str = "",
     ) -> Ran:
         """Run a fresh process; see `Sandbox.run`."""
-        _check(command, timeout_s, stdin)
+        _check(command, timeout_s, stdin, max_output)
         self._check_user(user or self.spec.user)
         request = {
             "argv": [] if isinstance(command, str) else list(command),
             "shell": command if isinstance(command, str) else "",
             "timeout_s": timeout_s, "max_output": max_output, "cwd": cwd or self.spec.workdir,
-            "env": dict(env), "user": user or self.spec.user,
+            "env": {str(k): str(v) for k, v in env.items()}, "user": user or self.spec.user,
         }
         with self._asking() as line:
             return line.run(request, stdin)
@@ -83,6 +83,11 @@ class Session(Files):
                     "the sandbox is lost", found=str(error), do="open another one; it may have "
                     "used up its memory or its lifetime, or its engine was restarted",
                 ) from error
+            except SandboxError:
+                raise
+            except BaseException:  # interrupted: an answer may be under way, for nobody
+                self.close()
+                raise
 
     def reset(self) -> None:
         """Go back to the state it was opened in: a fresh one takes this one's place."""
@@ -104,12 +109,15 @@ class Session(Files):
         self.close()
 
 
-def _check(command: str | Sequence[str], timeout_s: float, stdin: bytes) -> None:
+def _check(command: str | Sequence[str], timeout_s: float, stdin: bytes, max_output: int) -> None:
     if not command or (isinstance(command, str) and "\0" in command):
         raise SandboxError("a command must be words without NUL", found=repr(command)[:80])
     if not 0 < timeout_s <= MAX_TIMEOUT_S:
         raise SandboxError("a command needs a deadline", found=f"{timeout_s} s",
                            allowed=f"more than 0, at most {MAX_TIMEOUT_S:.0f}")
+    if not 0 <= max_output <= MAX_STDIN:
+        raise SandboxError("max_output is out of bounds", found=str(max_output),
+                           allowed=f"0 to {MAX_STDIN}: the sandbox's own memory holds it")
     if len(stdin) > MAX_STDIN:
         raise SandboxError("stdin is too long", found=f"{len(stdin)} bytes",
                            allowed=str(MAX_STDIN), do="write a file and read that")
