@@ -30,7 +30,6 @@ for server in $(sed -n 's/^nameserver  *\([0-9.]*\).*/\1/p' /etc/resolv.conf); d
     iptables -w -I FORWARD -i "$bridge" -d "$server" -p $kind --dport 53 -j ACCEPT
   done
 done
-iptables -w -I FORWARD -i "$bridge" -o "$bridge" -j DROP
 if ip6tables -w -L INPUT >/dev/null 2>&1; then
   ip6tables -w -I INPUT -i "$bridge" -j DROP; ip6tables -w -I FORWARD -i "$bridge" -j DROP
 fi
