@@ -14,14 +14,7 @@ from typing import Any
 
 from claw.sdk.sandbox import engine
 from claw.sdk.sandbox.agent import OOM_COUNTERS, Kept
-from claw.sdk.sandbox.line import (
-    ENGINE_FRAME,
-    EngineChannel,
-    LineLost,
-    hang_up,
-    socket_of,
-    with_gap,
-)
+from claw.sdk.sandbox.line import EngineChannel, LineLost, hang_up, socket_of, take_pieces, with_gap
 from claw.sdk.sandbox.spec import Ran, SandboxError
 
 LEASH = r"""
@@ -148,14 +141,9 @@ class _Exec:
         except OSError:
             return False
         self._raw += data
-        while len(self._raw) >= ENGINE_FRAME.size:
-            kind, size = ENGINE_FRAME.unpack_from(self._raw)
-            whole = ENGINE_FRAME.size + size
-            if len(self._raw) < whole:
-                break
+        for kind, piece in take_pieces(self._raw):
             if kind in self.kept:
-                self.kept[kind].add(bytes(self._raw[ENGINE_FRAME.size : whole]))
-            del self._raw[:whole]
+                self.kept[kind].add(piece)
         return bool(data)
 
     def finish(self) -> int | None:

@@ -9,6 +9,7 @@ import json
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from claw.sdk.sandbox import agent
@@ -75,21 +76,27 @@ class EngineChannel:
 
     def _sort(self, data: bytes) -> None:
         self._raw += data
-        while len(self._raw) >= ENGINE_FRAME.size:
-            kind, size = ENGINE_FRAME.unpack_from(self._raw)
-            whole = ENGINE_FRAME.size + size
-            if len(self._raw) < whole:
-                return
-            piece = self._raw[ENGINE_FRAME.size : whole]
+        for kind, piece in take_pieces(self._raw):
             if kind == 1:
                 self._out += piece
             else:
                 self.stderr = (self.stderr + piece)[-MAX_STDERR:]
-            del self._raw[:whole]
 
     def close(self) -> None:
         """Close the connection; for the agent that is the end."""
         hang_up(self._attached)
+
+
+def take_pieces(raw: bytearray) -> Iterator[tuple[int, bytes]]:
+    """Take the whole frames out of `raw`: (1 stdout or 2 stderr, bytes)."""
+    while len(raw) >= ENGINE_FRAME.size:
+        kind, size = ENGINE_FRAME.unpack_from(raw)
+        whole = ENGINE_FRAME.size + size
+        if len(raw) < whole:
+            return
+        piece = bytes(raw[ENGINE_FRAME.size : whole])
+        del raw[:whole]
+        yield kind, piece
 
 
 def socket_of(attached: Any) -> socket.socket:
