@@ -1,4 +1,4 @@
-# make demo | test | test-all | lint | bench | sglang | adapters
+# make demo | test | test-all | lint | bench | sglang | adapters | docker
 # Every target makes .venv and installs what it needs first; nothing else has to be typed.
 
 PYTHON ?= python3
@@ -8,7 +8,7 @@ READY  := $(VENV)/ready
 SGLANG := .venv-sglang
 ADAPTERS := .venv-adapters
 
-.PHONY: demo test test-all lint bench sglang adapters clean
+.PHONY: demo test test-all lint bench sglang adapters docker clean
 
 demo: $(READY)
 	$(BIN)/python -m claw_env_personal.demo $(ARGS)
@@ -39,6 +39,10 @@ adapters: $(ADAPTERS)/ready
 $(ADAPTERS)/ready: tools/install_adapters.sh pyproject.toml tests/sdk/adapters/packages/pyproject.toml
 	PYTHON="$(PYTHON)" VENV_ADAPTERS="$(ADAPTERS)" bash tools/install_adapters.sh
 	@touch $(ADAPTERS)/ready
+
+# an engine and the base image of sandboxes; does nothing where both are there
+docker:
+	bash tools/docker.sh
 
 $(READY): pyproject.toml plugins/personal/pyproject.toml tools/install.sh
 	PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/install.sh

@@ -75,3 +75,14 @@ def new_verifiers() -> str:
 def old_verifiers() -> str:
     """The python beside verifiers 0.3, which has v1 and v0, and openenv."""
     return _adapters_python("verifiers-0.3-openenv")
+@pytest.fixture(scope="session")
+def needs_docker() -> None:
+    """A container engine with claw's base image; tools/docker.sh brings up both."""
+    from claw.errors import ClawError
+    from claw.sdk.sandbox import engine, spec
+
+    try:
+        with engine.speaking("looking for the base image", spec.BASE_IMAGE):
+            engine.api().inspect_image(spec.BASE_IMAGE)
+    except ClawError as error:
+        missing("a container engine with claw's base image", str(error))
