@@ -75,6 +75,8 @@ def new_verifiers() -> str:
 def old_verifiers() -> str:
     """The python beside verifiers 0.3, which has v1 and v0, and openenv."""
     return _adapters_python("verifiers-0.3-openenv")
+
+
 @pytest.fixture(scope="session")
 def needs_docker() -> None:
     """A container engine with claw's base image; tools/docker.sh brings up both."""
