@@ -31,8 +31,8 @@ class Made(torch.autograd.Function):
     def backward(ctx, grad_loss):
         if ctx.grads is None:
             raise RuntimeError(
-                "loss.backward: found a second call; allowed: one in mode 'forward', which keeps no "
-                "copy of the gradients, or mode='recompute' with retain_graph=True"
+                "loss.backward: found a second call; allowed: one in mode 'forward', which gives "
+                "its gradients away, or mode='recompute' and retain_graph=True"
             )
         if ctx.is_added and float(grad_loss) != 1.0:
             raise RuntimeError(

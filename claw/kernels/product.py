@@ -21,17 +21,16 @@ def product_dtype(operand: Tensor) -> torch.dtype:
     return torch.float32 if _is_slow(operand.device.type, operand.dtype) else operand.dtype
 
 
-def write_logits(out_CV: Tensor, hidden_CH: Tensor, weight_VH: Tensor) -> None:
-    """out = hidden @ weight^T in float32, each number rounded to the operands' dtype."""
+def write_logits(out_VC: Tensor, hidden_CH: Tensor, weight_VH: Tensor) -> None:
+    """out = weight @ hidden^T in float32, each number rounded to the operands' dtype."""
     if hidden_CH.dtype == torch.float32:
-        torch.mm(hidden_CH, weight_VH.t(), out=out_CV)
+        torch.mm(weight_VH, hidden_CH.t(), out=out_VC)
     elif product_dtype(hidden_CH) == torch.float32:
-        wide_CH = hidden_CH.float()
+        wide_HC = hidden_CH.float().t()
         for rows in _slabs(weight_VH):
-            part = wide_CH @ weight_VH[rows].float().t()
-            out_CV[:, rows] = part.to(hidden_CH.dtype)
+            out_VC[rows] = (weight_VH[rows].float() @ wide_HC).to(hidden_CH.dtype)
     else:
-        out_CV.copy_(hidden_CH @ weight_VH.t())
+        out_VC.copy_(weight_VH @ hidden_CH.t())
 
 
 def times_weight(left_CV: Tensor, weight_VH: Tensor) -> Tensor:

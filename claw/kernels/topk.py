@@ -17,6 +17,9 @@ def stable_topk(values_CV: Tensor, k: int) -> tuple[Tensor, Tensor]:
     maxima and only k blocks of candidates are sorted.
     """
     num_vocab = values_CV.shape[1]
+    if k == 0:
+        empty_C0 = values_CV[:, :0]
+        return empty_C0, empty_C0.long()
     maxima_CB = _block_maxima(values_CV)
     blocks = maxima_CB.sort(dim=1, descending=True, stable=True).indices[:, :k]
     blocks = blocks.sort(dim=1).values  # candidates in id order make the last sort stable by id

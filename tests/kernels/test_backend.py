@@ -115,9 +115,9 @@ def test_a_chunk_on_a_gpu_has_2048_to_4096_rows_and_fits_a_budget() -> None:
         assert gpu_rows(151_936, torch.bfloat16) == 2048
 
 
-def test_a_chunk_on_a_cpu_has_512_rows_and_an_asked_size_stays() -> None:
+def test_a_chunk_on_a_cpu_has_256_rows_and_an_asked_size_stays() -> None:
     hidden = torch.ones(1, 2)
-    assert rows_of(None, hidden, 151_936) == 512
+    assert rows_of(None, hidden, 151_936) == 256
     assert rows_of(3, hidden, 151_936) == 3
 
 

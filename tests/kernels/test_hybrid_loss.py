@@ -436,7 +436,7 @@ def test_a_second_backward_pass_is_refused_as_the_gradients_were_given_away() ->
     leaves = {name: one[name].requires_grad_() for name in ("hidden", "weight")}
     loss, _ = hybrid_loss(**one | leaves)
     loss.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match=r"second call; allowed: one in mode 'forward'.*recompute"):
+    with pytest.raises(RuntimeError, match=r"second call; allowed: one in .*recompute"):
         loss.backward()
     again, _ = hybrid_loss(**one | leaves, mode="recompute")
     first = torch.autograd.grad(again, leaves["weight"], retain_graph=True)[0]

@@ -35,9 +35,9 @@ def relative(found: Tensor, exact: Tensor) -> float:
 @pytest.mark.parametrize("dtype", HALVES)
 def test_logits_are_the_exact_ones_rounded_to_the_operands_dtype(halves: str, dtype) -> None:
     hidden, weight, _ = matrices(dtype)
-    out = torch.empty(C, V)
+    out = torch.empty(V, C)
     product.write_logits(out, hidden, weight)
-    exact = hidden.double() @ weight.double().t()
+    exact = weight.double() @ hidden.double().t()
     assert torch.equal(out, out.to(dtype).float()), "every logit is a number of the dtype"
     assert (out.double() - exact).abs().max() <= exact.abs().max() * torch.finfo(dtype).eps
 

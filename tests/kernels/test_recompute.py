@@ -74,7 +74,7 @@ def test_a_sequence_ratio_is_trained_through_the_ratios_of_its_tokens() -> None:
     With A = -1 and no clip the loss of a token is its ratio, and so its log the log-ratio.
     """
     one = case()
-    hidden, weight, rest = leaves(one)
+    hidden, weight, _ = leaves(one)
     advantage = torch.tensor([1.5, -0.7])
 
     def gspo(log_ratio: Tensor) -> Tensor:
