@@ -6,10 +6,10 @@ Does not own: names (`names`), the text of the files (`files/`).
 
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
-from claw import __version__
 from claw.errors import ClawError, UsageError
 from claw.sdk.scaffold.names import Names
 
@@ -97,7 +97,7 @@ def _filled(text: str, names: Names) -> str:
 
 
 def _values(names: Names) -> dict[str, str]:
-    major, minor = (int(part) for part in __version__.split(".")[:2])
+    major, minor = (int(part) for part in version("claw-rl").split(".")[:2])
     after = f"{major}.{minor + 1}" if major == 0 else f"{major + 1}"
     return {
         "NAME": names.name, "DIST": names.distribution, "MODULE": names.module,

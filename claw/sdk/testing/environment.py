@@ -157,6 +157,9 @@ async def _two(s: Subject, pair: list[Task]) -> None:
     if repeat is None or None in alone:
         return
     both = await s.attempt("7.two", said, asyncio.gather(*(_best(s, t) for t in pair)))
+    s.hold("7.again", "played and judged again, the outcome is the same",
+           repeat.outcome == alone[0].outcome, task=pair[0].id, expected=alone[0].outcome,
+           actual=repeat.outcome, do="judge by what happened, not by chance or the time")
     is_exact = _story(repeat) == _story(alone[0])  # what says the time is never twice the same
     for task, one, other in zip(pair, alone, both or (), strict=False):
         view = _story if is_exact else _shape
