@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 from pydantic import BaseModel, ConfigDict
-from test_registry import write_plugin
+from sdk_plugins import write_plugin
 
 from claw.errors import UsageError
 from claw.records import Task
