@@ -1,7 +1,7 @@
 """`python -m benchmarks.imports`: what a plugin author waits for, in milliseconds over bare Python.
 
-Each import runs in a fresh process, `--rounds` times, alternating with bare Python; the table has the
-median and the smallest difference. The budget of `import claw.sdk` is 150 ms.
+Each import runs in a fresh process, `--rounds` times, alternating with bare Python; the table has
+the median and the smallest difference. The budget of `import claw.sdk` is 150 ms.
 """
 
 import argparse

@@ -421,10 +421,9 @@ def test_the_fixture_makes_nine_tests_and_tells_what_is_broken(tmp_path, monkeyp
         capture_output=True, text=True, cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
     )
-    assert "2 failed, 7 passed" not in done.stdout
     assert "test_it.py::test_conformance[registers]" in done.stdout
     assert "plugin 'bare':" in done.stdout and "FAIL 1.complete" in done.stdout
-    assert "9 passed" not in done.stdout and " passed" in done.stdout
+    assert "1 failed, 8 passed" in done.stdout
 
 
 def test_the_pytest_plugin_costs_no_import_of_the_sdk_before_it_is_used():

@@ -122,6 +122,12 @@ def test_the_sdk_loads_no_heavy_library():
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_importing_the_sdk_waits_for_neither_numpy_nor_pydantic():
+    code = "import sys, claw.sdk; print(sorted({'numpy', 'pydantic'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
 # --- mistakes that would be silent ---------------------------------------------------------------
 
 
