@@ -1,5 +1,7 @@
 """`claw plugin new`: names, files, and a plugin that works at once."""
 
+import importlib
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -7,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from claw.errors import ClawError, UsageError
+from claw.sdk import registry
 from claw.sdk.scaffold.names import Names
 from claw.sdk.scaffold.write import write
+from claw.sdk.testing import check
 
+TUTORIAL = Path(__file__).parents[2] / "docs" / "plugin_tutorial.md"
 STRANGE = "2 Fast--Ünïque_ENV!"
 
 
@@ -94,6 +99,22 @@ def test_a_failure_with_force_puts_back_what_was_there(tmp_path):
         write(Names.of("x"), tmp_path, force=True, say=interrupt)
     assert (folder / "README.md").read_text() == "mine"
     assert not (folder / "LICENSE").exists()
+
+
+@pytest.mark.parametrize("name", ["as-written", "after-the-tutorial"])
+def test_a_new_plugin_passes_the_kit_also_with_the_tasks_of_the_tutorial(
+    name, tmp_path, monkeypatch
+):
+    names = Names.of(name)
+    folder = write(names, tmp_path, say=lambda line: None)
+    if name == "after-the-tutorial":
+        block = re.search(r"```python\n(.*?)```", TUTORIAL.read_text(), re.S)
+        (folder / names.module / "tasks.py").write_text(block.group(1))
+    monkeypatch.syspath_prepend(str(folder))
+    plugin = registry.from_object(names.name, importlib.import_module(names.module))
+    report = check(plugin, max_tasks=1)
+    assert report.broken() == []
+    assert [c.id for c in report.criteria if c.id == "6.gold" and c.passed]
 
 
 @pytest.mark.slow
