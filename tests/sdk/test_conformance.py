@@ -147,6 +147,10 @@ def random_tasks(self, config, split):
     return [replace(ONE, id=f"{split}-{time.monotonic_ns()}")]
 
 
+def closes_once(self):
+    del self.task
+
+
 def leaves_a_file(self):
     handle, self.path = tempfile.mkstemp()
     os.close(handle)
@@ -272,6 +276,7 @@ BROKEN = [
     ("4.strange", lambda: with_env(reply=lambda self, turn: [
         {"role": "user", "content": "what?"}] if turn.reply.get("tool_calls") else None)),
     ("5.close", lambda: with_env(close=lambda self: self.opened)),
+    ("5.close", lambda: with_env(close=closes_once)),
     ("5.leaves", lambda: with_env(start=leaves_a_file)),
     ("5.leaves", lambda: with_env(start=leaves_a_process)),
     ("6.gold", lambda: with_hooks(claw_gold=lambda self, task, env, config: ["17"])),
