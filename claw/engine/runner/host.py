@@ -90,7 +90,8 @@ class Host:
         episodes = Episodes(self._engine, self._plugin, self._config)
         await self._engine.open()
         self._say_ready("")
-        await episodes.forever()
+        self._engine.num_episodes = lambda: episodes.num_running
+        await episodes.forever(self._engine)
 
     def _say_ready(self, address: str) -> None:
         log.info("ready %s", address)
