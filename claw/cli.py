@@ -50,6 +50,27 @@ def serve(
     play(words or [], plugin=plugin, model=model, resume=resume, trains=False)
 
 
+@app.command("eval")
+def eval_(
+    words: Words = None, plugin: PluginName = "", model: Model = "",
+    n: Annotated[int, typer.Option(min=0, help="Attempts at each task; 0: rollout.n.")] = 0,
+    split: Annotated[str, typer.Option(help="Which of the plugin's tasks.")] = "eval",
+    base_url: Annotated[str, typer.Option(
+        help="An OpenAI-compatible endpoint; empty: claw's own workers.")] = "",
+    api_key_env: Annotated[str, typer.Option(help="Variable with the endpoint's key.")] = "",
+    pass_bar: Annotated[float, typer.Option(help="The outcome from which one passes.")] = 1.0,
+    resume: Annotated[Path | None, typer.Option(help="Go on in this folder.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Measure a policy on a plugin's tasks: pass@k, mean reward, traces."""
+    from claw.engine.eval.evaluate import Asked
+    from claw.engine.eval.show import evaluate
+
+    asked = Asked(split, base_url, api_key_env, pass_bar)
+    evaluate(words or [], plugin=plugin, model=model, n=n, asked=asked, resume=resume,
+             as_json=json)
+
+
 @app.command()
 def why(
     turn: Annotated[str, typer.Argument(help="Turn id or response id.")], run: Run = "",

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from claw import config as settings
 from claw.config import RunConfig
-from claw.engine import control
+from claw.engine import control, wire
 from claw.engine.rundir import RunDir
 from claw.errors import ClawError, UsageError, nearest
 from claw.records import new_id
@@ -218,9 +218,11 @@ def show_versions(run: Path) -> None:
 
 def roll_back(run: Path, *, owner: str, adapter: str, to: int) -> None:
     """Ask the running trainer to serve version `to` again."""
-    address = _addresses(run)["runners"]
+    address, config = _addresses(run)["runners"], RunDir.open(run)[1]
+    keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
     reply = control.ask(
-        address, "rollback", {"owner": owner, "adapter": adapter, "to": to}, timeout_s=300
+        address, "rollback", {"owner": owner, "adapter": adapter, "to": to}, timeout_s=300,
+        keys=keys,
     )
     console.print(f"v{reply.get('number')} serves the weights of v{to}")
 

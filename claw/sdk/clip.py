@@ -8,8 +8,8 @@ def clip(text: str, limit: int) -> str:
     if limit <= 0 or len(text) <= limit:
         return text
     tail = limit // 2
-    left_out = len(text) - limit
-    return f"{text[: limit - tail]}\n[... {left_out} characters left out ...]\n{text[len(text) - tail :]}"
+    marker = f"\n[... {len(text) - limit} characters left out ...]\n"
+    return text[: limit - tail] + marker + text[len(text) - tail :]
 
 
 def clip_message(message: Message, limit: int) -> Message:

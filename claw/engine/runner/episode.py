@@ -64,13 +64,19 @@ class Episode:
     async def play(self) -> Result:
         """Play to the end; raises only when it is cancelled."""
         self._lane = Lane(f"env-{self.task.id}")
-        self._until = _now() + self.limits.seconds
+        began = _now()
+        self._until = began + self.limits.seconds
         result = self._result(End.CANCELLED, "the runner stopped")
         try:
             result = await self._outcome_or_failure()
         finally:
             await _to_its_end(self._finish(result))
-        return replace(result, trace_id=self.trace_id)
+        return replace(result, trace_id=self.trace_id, seconds=_now() - began)
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools that the environment offers; none before there is one."""
+        return list(getattr(self._env, "tools", None) or ())
 
     def _result(self, end: End, failure: str = "", **more: Any) -> Result:
         return Result(
@@ -166,7 +172,7 @@ class Episode:
         if self.limits.tokens:
             left = self.limits.tokens - self.num_tokens
             sampling["max_tokens"] = min(left, self.limits.reply_tokens)
-        ask = Ask(self.messages, list(getattr(self._env, "tools", ())), sampling, kind=self.kind)
+        ask = Ask(self.messages, self.tools, sampling, kind=self.kind)
         limit = asyncio.timeout_at(self._until)
         try:
             async with limit:

@@ -30,6 +30,7 @@ class Result:
     num_turns: int = 0
     num_tokens: int = 0
     """sampled in all turns"""
+    seconds: float = 0.0
     is_again: bool = False
     """the infrastructure failed: the same attempt is played anew, and this trace counts nowhere"""
 

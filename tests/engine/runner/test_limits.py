@@ -74,7 +74,8 @@ def test_a_long_observation_keeps_head_and_tail_for_the_policy_and_the_judge(add
     class Loud(EchoEnv):
         def reply(self, turn):
             said = super().reply(turn)
-            return said and [{"role": "tool", "content": "A" * 500 + "B" * 500, "tool_call_id": "x"}]
+            long = "A" * 500 + "B" * 500
+            return said and [{"role": "tool", "content": long, "tool_call_id": "x"}]
 
     _, actor, _ = play(address, DoublePlugin(make_env=lambda t: Loud(2)),
                        overrides=(*ONE, "rollout.max_observation=10"))
