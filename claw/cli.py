@@ -16,8 +16,10 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, help="Look at settings.")
 plugin_app = typer.Typer(no_args_is_help=True, help="Look at installed environment plugins.")
+env_app = typer.Typer(no_args_is_help=True, help="Environments: host them elsewhere.")
 app.add_typer(config_app, name="config")
 app.add_typer(plugin_app, name="plugin")
+app.add_typer(env_app, name="env")
 
 Words = Annotated[list[str] | None, typer.Argument(
     metavar="[FILE.toml] [a.b=c]...", help="A settings file, and settings that override it.",
@@ -178,6 +180,19 @@ def plugin_list() -> None:
 
     rows = [f"{f.name:<12} {f.distribution} {f.version}" for f in installed()]
     typer.echo("\n".join(rows) or "no plugin is installed; try: pip install claw-env-personal")
+
+
+@env_app.command("host")
+def env_host(
+    words: Words = None, plugin: PluginName = "",
+    connect: Annotated[str, typer.Option(help="Join the run whose runners address this is.")] = "",
+    listen: Annotated[str, typer.Option(help="Offer environments here (plugin `remote`).")] = "",
+    keys: Annotated[Path | None, typer.Option(help="Folder made by claw keys, for tcp://.")] = None,
+) -> None:
+    """Host a plugin's environments in this container or on this machine for a run elsewhere."""
+    from claw.engine.env_host import run
+
+    run(words or [], plugin=plugin, connect=connect, listen=listen, keys=keys)
 
 
 @app.callback(invoke_without_command=True)

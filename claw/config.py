@@ -45,6 +45,8 @@ class RolloutConfig(Section):
     retries: int = Field(1, ge=0, le=10)
     """times that an attempt is played again when the infrastructure failed; what the policy itself
     did is never played again"""
+    host: bool = True
+    """whether this machine plays episodes; false leaves all of it to `claw env host --connect`"""
     parallel: int = Field(8, ge=1, le=1024)
     """episodes that run at once in one runner; each may hold one thread"""
 

@@ -238,7 +238,7 @@ class Launcher:
 
     def watch(self, each: Callable[[], None], interval_s: float = 0.5) -> None:
         """Tend the processes until the runner has nothing left to do (an app never ends)."""
-        while not self.children["runner"].is_done:
+        while not (self.hosts and self.children["runner"].is_done):
             self.tend()
             each()
             time.sleep(interval_s)

@@ -54,6 +54,9 @@ def read_config(words: list[str], plugin: str, model: str) -> RunConfig:
     config = settings.load(path, tuple(overrides), base)
     loaded.settings(config.plugin.get(config.plugin_name, {}))
     _check_names(config, loaded)
+    if not config.rollout.host and loaded.has("claw_app"):
+        raise UsageError("rollout.host = false has no effect on a plugin with an app",
+                         found=config.plugin_name, allowed="a plugin with tasks only")
     return config
 
 
@@ -95,7 +98,7 @@ def play(
     run.hold()
     try:
         launcher = Launcher(config, run, model_dir, trains=trains, resume=resume is not None,
-                            trace_hooks=trace_hooks)
+                            trace_hooks=trace_hooks, hosts=config.rollout.host)
         _play(launcher, config, run)
     finally:
         run.release()
@@ -124,6 +127,9 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _say_ready(address: str, config: RunConfig, launcher: Any, run: RunDir) -> None:
+    if not config.rollout.host or config.wire.address:
+        say(f"runners     [bold]claw env host --plugin {config.plugin_name} --connect "
+            f"{launcher.runners}[/bold]" + (" --keys FOLDER" if config.wire.keys else ""))
     if address:
         say(f"base URL    [bold]{address}/v1[/bold]")
         say(f"API key     [bold]{launcher.key}[/bold]   (also in {escape(str(run.path))}/api_key)")
