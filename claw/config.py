@@ -41,7 +41,7 @@ class RolloutConfig(Section):
     episode_s: float = Field(3600.0, gt=0)
     """seconds of one episode, waiting included; then it ends and is judged as it stands"""
     max_observation: int = Field(16_000, ge=0)
-    """characters of one message of an environment; of a longer one head and tail stay; 0 keeps all"""
+    """characters of an environment's message; of a longer one head and tail stay; 0 keeps all"""
     retries: int = Field(1, ge=0, le=10)
     """times that an attempt is played again when the infrastructure failed; what the policy itself
     did is never played again"""

@@ -133,21 +133,21 @@ class Episodes:
 
     async def _close(self, trace_id: str, ending: Ending, signals: Any = None) -> None:
         episode = self._groups.episodes.get(trace_id)
-        if episode is not None and not ending.is_again:
+        if episode is not None and ending.is_again:
+            self._leave(episode)
+        elif episode is not None:
             for id in episode.turns:
                 await self._last_word(id, signals, ending)
         trace = self._talk.end(trace_id, ending.end, outcome=ending.outcome, judge=ending.judge,
                                failure=ending.failure)
-        if trace is not None and ending.is_again:
-            self._leave(trace)
-        elif trace is not None and episode is not None:
+        if trace is not None and episode is not None:
             self._groups.note_end(trace)
         await self._crediting.credit_groups()
 
-    def _leave(self, trace: Trace) -> None:
+    def _leave(self, episode: Episode) -> None:
         """The attempt is played again: nothing of this trace is credited."""
-        episode = self._groups.leave(trace)
-        for id in episode.turns if episode else ():
+        self._groups.leave(episode)
+        for id in episode.turns:
             turn = self._ledger.live.get(id)
             if turn is not None and turn.state in (TurnState.WAITING, TurnState.JUDGING):
                 self._ledger.skip(id, "episode_played_again")

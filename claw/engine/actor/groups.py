@@ -66,14 +66,13 @@ class Groups:
             self._groups[trace.group or trace.id].ended_at = time.time()
         return episode
 
-    def leave(self, trace: Trace) -> Episode | None:
+    def leave(self, episode: Episode) -> None:
         """Forget a trace that counts nowhere: its attempt is played again, in the same group."""
-        episode = self.episodes.pop(trace.id, None)
-        group = self._groups.get(trace.group or trace.id)
-        if episode is not None and group is not None:
-            group.episodes.remove(episode)
-            group.ended_at = time.time()
-        return episode
+        trace = episode.trace
+        self.episodes.pop(trace.id, None)
+        group = self._groups[trace.group or trace.id]
+        group.episodes.remove(episode)
+        group.ended_at = time.time()
 
     def take_complete(
         self, is_settled: Callable[[str], bool], now: float | None = None

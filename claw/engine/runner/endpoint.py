@@ -147,7 +147,8 @@ def _refusal(status: int, headers: Any, body: bytes) -> EngineError:
         said = json.loads(body).get("error")
     except (ValueError, AttributeError):
         said = None
-    error = said if isinstance(said, dict) else {"message": said or body[:300].decode("utf-8", "replace")}
+    plain = body[:300].decode("utf-8", "replace")
+    error = said if isinstance(said, dict) else {"message": said or plain}
     text, code = str(error.get("message")), error.get("code")
     if status in (400, 413) and "context length" in text.lower():
         code = "context_length_exceeded"

@@ -79,7 +79,7 @@ class Judges:
         return Final(outcome, by, signals)
 
     async def _ask_again(self, judge: Judge, case: Case) -> Verdict:
-        """A judge that fails at the end is asked again about the same episode, not about another."""
+        """A judge that fails at the end is asked again about this episode, not about another."""
         for _ in range(self._retries):
             try:
                 return await self._ask(judge, case)

@@ -54,7 +54,7 @@ def host(tmp_path):
     made = []
 
     def start(plugin, address=None, **more):  # noqa: F811
-        address = address or f"ipc://{tmp_path}/host"  # noqa: F811
+        address = address or f"ipc://{tmp_path}/host"
         made.append(Host(plugin, address, **more))
         return address
 
