@@ -13,12 +13,12 @@ from typing import Any
 
 from claw.engine.runner import asking
 from claw.engine.runner.judges import Judges
-from claw.engine.runner.lane import Lane
 from claw.engine.runner.result import Limits, Policy, Result, is_infrastructure
 from claw.errors import Boundary, BoundaryError, boundary
 from claw.records import End, FinishReason, Message, Signal, Task
 from claw.sdk import Ask, Case, EngineError, EnvTurn, Event
 from claw.sdk.clip import clip_message
+from claw.sdk.lane import Lane
 from claw.sdk.registry import Plugin
 
 log = logging.getLogger(__name__)

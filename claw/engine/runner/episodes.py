@@ -16,11 +16,11 @@ from claw.config import RunConfig
 from claw.engine.runner.engine import WireEngine
 from claw.engine.runner.episode import Episode
 from claw.engine.runner.judges import Judges
-from claw.engine.runner.lane import Lane
 from claw.engine.runner.pace import Pace
 from claw.engine.runner.result import Limits, Policy, Result
 from claw.errors import Boundary, BoundaryError, ClawError, boundary
 from claw.records import End, Task, Trace, new_id
+from claw.sdk.lane import Lane
 from claw.sdk.registry import Plugin
 
 log = logging.getLogger(__name__)

@@ -25,6 +25,7 @@ from claw.engine.runner.link import Link
 from claw.errors import Boundary, BoundaryError, ClawError, UsageError, WireError
 from claw.records import Message, Task, Trace, new_id
 from claw.sdk import Case, EngineError, EnvTurn, Verdict, hookimpl
+from claw.sdk.hooks import Gold, Said
 
 T = TypeVar("T")
 PAGE = 16
@@ -39,7 +40,7 @@ class RemoteConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    address: str
+    address: str = ""
     """of `claw env host --listen`: tcp://HOST:PORT, or ipc://PATH on this machine"""
     keys: str = ""
     """folder made by `claw keys`, the same as at the host; tcp:// needs it"""
@@ -188,6 +189,8 @@ _lock = threading.Lock()
 
 def client_of(config: RemoteConfig) -> Client:
     """Return the client of a host; one socket serves all environments of this process."""
+    if not config.address:
+        raise UsageError("no environment host named", do="set plugin.remote.address")
     with _lock:
         key = (config.address, config.keys)
         if key not in _clients:
@@ -216,6 +219,23 @@ def claw_tasks(config: RemoteConfig, split: str) -> Iterator[Task]:
 def claw_env(task: Task, config: RemoteConfig) -> RemoteEnv:
     """Make an environment at the host."""
     return RemoteEnv(client_of(config), config, task)
+
+
+@hookimpl
+def claw_gold(task: Task, env: Any, config: RemoteConfig) -> Gold | None:
+    """How the host's gold solution plays its task."""
+    client, fields = client_of(config), wire.pack(task)[0]
+    made = client.call(_request("gold", config, env=env.id, record=fields))
+    if not made["is_policy"]:
+        replies: list[Said] | None = made["replies"]
+        return replies
+
+    def said(messages: list[Message]) -> Said | None:
+        request = _request("gold.next", config, env=env.id, messages=messages)
+        answer: Said | None = client.call(request)["said"]
+        return answer
+
+    return said
 
 
 @hookimpl

@@ -23,11 +23,11 @@ import zmq.asyncio
 from claw import __version__
 from claw.engine import wire
 from claw.engine.runner.judges import label
-from claw.engine.runner.lane import Lane
 from claw.engine.wire import Message
 from claw.errors import BoundaryError, ClawError, WireError
 from claw.records import Task, Trace, new_id
 from claw.sdk import Case, EnvTurn, hooks
+from claw.sdk.lane import Lane
 from claw.sdk.registry import Plugin
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,8 @@ class _Env:
     env: Any
     lane: Lane
     peer: bytes
+    gold: Any = None
+    """the policy that `claw_gold` returned, where it depends on what is seen"""
 
 
 @dataclass(eq=False)
@@ -154,6 +156,8 @@ class Served:
             case "env.close":
                 await self._close(str(message["env"]))
                 return {}
+            case "gold" | "gold.next":
+                return await self._gold(message)
             case "judge":
                 return await self._judge(message)
             case "trace":
@@ -237,6 +241,20 @@ class Served:
                 raise TypeError(f"reply() returned {type(said).__name__}, not messages")
         messages = None if said is None else list(said)
         return {"messages": messages, "tools": _tools(held.env)}
+
+    async def _gold(self, message: Message) -> dict[str, Any]:
+        """How the gold solution plays an environment's task: replies, or a policy kept here."""
+        held = self._env(str(message["env"]))
+        if message.type == "gold.next":
+            said = await held.lane.call(held.gold, message["messages"], deadline_s=CALL_S)
+            return {"said": said}
+        task, config = wire.read_record(message, Task), self._config(message)
+        gold = await held.lane.call(lambda: self.plugin.hook.claw_gold(
+            task=task, env=held.env, config=config), deadline_s=CALL_S)
+        if gold is None or not callable(gold):
+            return {"replies": None if gold is None else list(gold), "is_policy": False}
+        held.gold = gold
+        return {"replies": None, "is_policy": True}
 
     def _env(self, id: str) -> _Env:
         if id not in self._envs:

@@ -24,7 +24,7 @@ from claw.engine.runner.remote import RemoteConfig, RemoteEnv
 from claw.engine.runner.served import Served
 from claw.errors import Boundary, BoundaryError, ClawError, UsageError
 from claw.records import End, FinishReason, Task
-from claw.sdk import EnvTurn, registry
+from claw.sdk import EnvTurn, Verdict, registry
 from claw.sdk.doubles import DoublePlugin, EchoEnv
 
 
@@ -205,6 +205,84 @@ def test_tasks_without_end_are_read_page_by_page(host):
     tasks = remote.claw_tasks(at, "train")
     assert [next(tasks).id for _ in range(20)] == [f"t{n}" for n in range(20)]
     assert len(read) <= 3 * remote.PAGE
+
+
+# --- the same conformance kit --------------------------------------------------------------------
+
+
+class Sum:
+    """Says whether a sum is right; with a tool, as an agent's environment has one."""
+
+    def __init__(self, task):
+        self.task = task
+        self.tools = [{"type": "function", "function": {
+            "name": "add", "description": "Adds.", "parameters": {
+                "type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}}]
+
+    def start(self):
+        return list(self.task.messages)
+
+    def reply(self, turn):
+        calls = turn.reply.get("tool_calls") or []
+        return [{"role": "tool", "tool_call_id": call["id"], "content": "error: no such tool"}
+                for call in calls] or None
+
+    def close(self):
+        """Nothing is held."""
+
+
+class SumJudge:
+    name, is_checker = "sum", True
+
+    async def judge(self, case):
+        right = (case.reply.get("content") or "").strip() == str(case.task.answer)
+        return Verdict(1 if right else -1, number=float(right), reason="compared")
+
+
+class Sums:
+    def __init__(self, env=Sum, asks=False):
+        self.env, self.asks = env, asks
+
+    @registry.hooks.hookimpl
+    def claw_tasks(self, config, split):
+        first = 1000 if split == "train" else 5000
+        return [Task(f"{split}-{i}", ({"role": "user", "content": f"{first + i} + {first}?"},),
+                     answer=2 * first + i) for i in range(2)]
+
+    @registry.hooks.hookimpl
+    def claw_env(self, task, config):
+        return self.env(task)
+
+    @registry.hooks.hookimpl
+    def claw_judges(self, config):
+        return [SumJudge()]
+
+    @registry.hooks.hookimpl
+    def claw_gold(self, task, env, config):
+        return (lambda messages: str(task.answer)) if self.asks else [str(task.answer)]
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_the_conformance_kit_passes_over_the_wire(host, asks):
+    from claw.sdk.testing import check
+
+    at = host(Sums(asks=asks))
+    report = check(registry.from_object("remote", remote), {"address": at})
+    assert [line for c in report.broken() for line in c.lines()] == []
+    assert {c.id[0] for c in report.criteria if c.passed} >= set("13456789")
+
+
+def test_the_kit_finds_over_the_wire_what_is_wrong_there(host):
+    from claw.sdk.testing import check
+
+    class Raises(Sum):
+        def reply(self, turn):
+            if turn.reply.get("tool_calls"):
+                raise ValueError("which tool?")
+            return super().reply(turn)
+
+    report = check(registry.from_object("remote", remote), {"address": host(Sums(Raises))})
+    assert "which tool?" in str([line for c in report.broken() for line in c.lines()])
 
 
 # --- tcp -----------------------------------------------------------------------------------------
