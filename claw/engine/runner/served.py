@@ -20,8 +20,7 @@ from typing import Any
 import zmq
 import zmq.asyncio
 
-from claw import __version__
-from claw.engine import wire
+from claw.engine import process, wire
 from claw.engine.runner.judges import label
 from claw.engine.wire import Message
 from claw.errors import BoundaryError, ClawError, WireError
@@ -182,7 +181,7 @@ class Served:
     def _describe(self, message: Message) -> dict[str, Any]:
         made = self.plugin.hook.claw_judges(config=self._config(message))
         return {
-            "plugin": self.plugin.name, "version": __version__,
+            "plugin": self.plugin.name, "version": process.version(),
             "hooks": [h.__name__ for h in hooks.HOOKS if self.plugin.has(h.__name__)],
             "judges": [{"name": judge.name, "is_checker": label(judge) != judge.name}
                        for part in made for judge in part or ()],

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from claw.engine.wire import make_keys
 from claw.errors import ClawError, UsageError
 from claw.records import End
 from claw.sdk import traces
@@ -226,6 +228,16 @@ def test_a_resumed_evaluation_takes_no_other_settings(plugin, tmp_path):
 # --- own workers ---------------------------------------------------------------------------------
 
 
+def free_ports():
+    """A port with three free ones behind it, as far as one can know."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        if port < 65000:
+            return port
+
+
 def claw(*words, **more):
     return subprocess.Popen([sys.executable, "-m", "claw", *words], stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True, start_new_session=True, **more)
@@ -234,9 +246,12 @@ def claw(*words, **more):
 OWN = ("worker.kind=scripted", "rollout.max_tokens=8", "wire.heartbeat_s=0.2", "name=own")
 
 
-def test_own_workers_answer_without_a_trainer_and_nothing_is_left(plugin, tiny_llama_dir, tmp_path):
+def test_own_workers_answer_over_tcp_without_a_trainer_and_nothing_is_left(
+    plugin, tiny_llama_dir, tmp_path
+):
+    make_keys(tmp_path / "keys")
     done = claw("eval", "--plugin", "measured", "--model", str(tiny_llama_dir), "--n", "3",
-                "--json", *OWN)
+                "--json", *OWN, f"wire.address=tcp://127.0.0.1:{free_ports()}", "wire.keys=keys")
     out, err = done.communicate(timeout=120)
     assert done.returncode == 0, err
     found = json.loads(out)
