@@ -1,8 +1,8 @@
 """Many environments on one machine: `python -m benchmarks.episodes [--parallel 128] [--smoke]`.
 
-Each environment blocks its thread (as one that waits for a sandbox does); the policy answers after a
-while, as a model does. Printed: how much longer it takes than the waiting alone, threads, memory, and
-how late the event loop was, which every other episode and heartbeat shares.
+Each environment blocks its thread (as one that waits for a sandbox does); the policy answers after
+a while, as a model does. Printed: how much longer it takes than the waiting alone, threads, memory,
+and how late the event loop was, which every other episode and heartbeat shares.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """What bounds an episode, and which failures are played again: each by its rule."""
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -191,6 +192,29 @@ def test_a_judge_that_fails_at_the_end_is_asked_again_about_the_same_episode(add
                               overrides=(*ONE, "rollout.retries=1"))
     assert [(r.end, r.outcome, r.judge) for r in results] == [(End.DONE, 0.25, "shaky")]
     assert len(plugin.envs) == 1
+
+
+# --- many at once --------------------------------------------------------------------------------
+
+
+def test_128_environments_that_block_run_at_once(address):  # noqa: F811
+    """Each waits in `start` until all are there: 127 at once would wait for ever."""
+    meet = threading.Barrier(128)
+
+    class Meets(EchoEnv):
+        def start(self):
+            meet.wait(timeout=20)
+            return super().start()
+
+    results, _, plugin = play(
+        address, DoublePlugin(make_env=lambda t: Meets(1)),
+        overrides=("rollout.n=8", "plugin.double.tasks=16", "rollout.parallel=128"))
+    assert [r.end for r in results] == [End.DONE] * 128
+    assert [env.closed for env in plugin.envs] == [1] * 128
+    before = time.monotonic()
+    while threading.active_count() > 20 and time.monotonic() - before < 5:
+        time.sleep(0.01)
+    assert threading.active_count() <= 20  # every environment's thread has ended
 
 
 # --- judges and hints ----------------------------------------------------------------------------
