@@ -53,14 +53,12 @@ class Evaluation:
         self.run, self.config, self.asked = run, config, asked
         self._is_resumed = is_resumed
         self.file = run.path / ATTEMPTS
-        self.plugin = registry.load(config.plugin_name)
-        if not plays(self.plugin):
-            raise UsageError(f"plugin {self.plugin.name!r} has no tasks to be measured on",
-                             allowed="a plugin with claw_tasks and claw_env")
+        self.plugin = _playable(config)
 
     @classmethod
     def new(cls, config: RunConfig, asked: Asked) -> "Evaluation":
         """Begin in a new folder."""
+        _playable(config)  # before there is a folder
         made = cls(RunDir.create(config), config, asked, is_resumed=False)
         made.run.write_json("eval.json", asdict(asked))
         return made
@@ -82,7 +80,10 @@ class Evaluation:
         self.run.hold()
         try:
             traces.mend(self.file)
-            asyncio.run(self._play(on_trace, on_ready))
+            try:
+                asyncio.run(self._play(on_trace, on_ready))
+            except asyncio.CancelledError:  # SIGTERM: a polite end from outside is a Ctrl-C
+                raise KeyboardInterrupt from None
             self.run.write_json("summary.json", self.summary())
         finally:
             self.run.release()
@@ -185,6 +186,14 @@ async def _workers(launcher: Launcher, plugin: str, config: RunConfig) -> AsyncI
     finally:
         tending.cancel()
         await engine.close()
+
+
+def _playable(config: RunConfig) -> registry.Plugin:
+    plugin = registry.load(config.plugin_name)
+    if not plays(plugin):
+        raise UsageError(f"plugin {plugin.name!r} has no tasks to be measured on",
+                         allowed="a plugin with claw_tasks and claw_env")
+    return plugin
 
 
 def _trace(attempt: Attempt, episode: Episode, result: Result) -> AttemptTrace:

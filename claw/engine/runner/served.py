@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 MAX_ENVS = 1024
 MAX_REQUESTS = 4096
 """in hand at once"""
-MAX_SAID = 4096
+MAX_SAID = 1024
 """newest answers, for requests that are sent again"""
 MAX_CURSORS = 64
 """open readings of tasks; the oldest is forgotten"""

@@ -135,6 +135,32 @@ def test_the_rules_judge_votes_and_the_checkers_last_hint_still_reaches_the_samp
     play(run, credit__kind="outcome", rollout__n=2)
 
 
+def test_a_vote_of_the_rules_and_a_later_hint_of_the_checker_are_one_signal(play, chat):  # noqa: F811
+    """At a turn limit the actor's judge votes on the last turn; the checker's hint comes after."""
+    said = iter(("Thanks, that is perfect!", "No, that is wrong. Answer in one word."))
+
+    class Person(EchoEnv):
+        def reply(self, turn):
+            return [{"role": "user", "content": self.words}]
+
+    def make(task):
+        env = Person(9, "Add")
+        env.words = next(said)
+        return env
+
+    async def run(s):
+        checker = Checker()
+        checker.outcomes = iter((0.0, 0.0))
+        await run_episodes(s, General(make_env=make, judges=[checker]), (
+            "judge.kind=rules", "rollout.max_turns=1", "rollout.parallel=1"))
+        _, samples = await leased(s, 2)
+        # the outcomes are equal: only the votes, +1 and -1, tell the two apart
+        assert sorted(float(x.advantages[0]) for x in samples) == pytest.approx([-1, 1], abs=1e-4)
+        assert all(any(HINT in chat.decode(hint) for hint in x.hints) for x in samples)
+
+    play(run, credit__kind="outcome", rollout__n=2)
+
+
 def test_a_step_keeps_its_index_although_the_turn_before_it_cannot_be_trained(play):  # noqa: F811
     """Trace one: steps 0 and 1. Trace two: step 0 has log-probs that are no numbers."""
     class Votes(Checker):

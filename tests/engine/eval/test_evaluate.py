@@ -269,24 +269,35 @@ def test_own_workers_answer_over_tcp_without_a_trainer_and_nothing_is_left(
 
 def test_an_evaluation_that_is_stopped_goes_on(plugin, tiny_llama_dir, tmp_path):
     words = ("--plugin", "measured", "--model", str(tiny_llama_dir), "--n", "40", "--json")
+    folder = tmp_path / "runs/own"
+    file = folder / "attempts.jsonl"
     begun = claw("eval", *words, *OWN, "rollout.parallel=1")
-    file = tmp_path / "runs/own/attempts.jsonl"
-    end = time.monotonic() + 60
-    while time.monotonic() < end and (not file.exists() or len(file.read_text().split("\n")) < 4):
-        assert begun.poll() is None, begun.communicate()
-        time.sleep(0.02)
-    os.kill(begun.pid, signal.SIGINT)
-    _, err = begun.communicate(timeout=60)
-    assert begun.returncode == 130 and "claw eval --resume" in err
-    first = traces.read(file)
-    assert 3 <= len(first) < 80
-    again = claw("eval", "--resume", str(tmp_path / "runs/own"), "--json")
+    first = _stopped(begun, file, signal.SIGINT, more_than=0)
+    second = _stopped(claw("eval", "--resume", str(folder), "--json"), file, signal.SIGTERM,
+                      more_than=len(first))
+    assert second[: len(first)] == first
+    again = claw("eval", "--resume", str(folder), "--json")
     out, err = again.communicate(timeout=120)
     assert again.returncode == 0, err
     assert json.loads(out)["counted"] == 80
     played = traces.read(file)
-    assert len(played) == 80 and played[: len(first)] == first
-    assert _processes_of(tmp_path / "runs/own") == []
+    assert len(played) == 80 and played[: len(second)] == second
+    assert _processes_of(folder) == []
+
+
+def _stopped(process, file, number, *, more_than):
+    """Stop an evaluation in the middle; return what it has played."""
+    end = time.monotonic() + 90
+    while time.monotonic() < end and len(traces.read(file)) < more_than + 3:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    os.kill(process.pid, number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "claw eval --resume" in err, err
+    assert "Traceback" not in err
+    played = traces.read(file)
+    assert more_than + 3 <= len(played) < 80
+    return played
 
 
 def _processes_of(run):

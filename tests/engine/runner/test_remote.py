@@ -3,12 +3,15 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from runner_doubles import FakeActor
@@ -401,3 +404,58 @@ def test_a_host_ends_politely_and_mistakes_are_told(hosted, tmp_path):
         assert hosted(*words).wait(20) == 2
         logs = sorted(tmp_path.glob("host-*.log"), key=lambda p: p.stat().st_mtime)
         assert said in logs[-1].read_text()
+
+
+# --- in a container ------------------------------------------------------------------------------
+
+IMAGE = "claw/base:bookworm"
+
+
+def docker(*words, check=True):
+    return subprocess.run(["docker", *words], capture_output=True, text=True, check=check,
+                          timeout=60)
+
+
+@pytest.fixture
+def contained(tmp_path, hosted):
+    """Return `contained(folder)`: a container without network that hosts the plugin there."""
+    ids = []
+    why = "no docker command" if shutil.which("docker") is None else docker(
+        "image", "inspect", IMAGE, check=False).stderr
+    if why and os.environ.get("CLAW_REAL") == "require":
+        pytest.fail(f"Docker with {IMAGE} is required here: {why}")
+    if why:
+        pytest.skip(f"Docker with {IMAGE} is missing: {why}")
+
+    def start(folder):
+        here = {sys.base_prefix, sys.prefix, *sys.path, str(tmp_path / "site")}
+        path = ":".join([*sys.path, str(tmp_path / "site")])
+        mounts = [f"-v={p}:{p}:ro" for p in sorted(here) if Path(p).is_dir()]
+        made = docker(
+            "run", "-d", "--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges",
+            "--memory=512m", "--pids-limit=64", "--log-driver=none", "--label=claw.test=env-host",
+            f"--user={os.getuid()}", "-e", f"PYTHONPATH={path}",
+            *mounts, f"-v={folder}:/host", IMAGE, sys.executable, "-m", "claw", "env", "host",
+            "--plugin", "hosted", "--listen", "ipc:///host/s")
+        ids.append(made.stdout.strip())
+        return ids[-1]
+
+    yield start
+    for id in ids:
+        docker("rm", "-f", id, check=False)
+
+
+@pytest.mark.real
+def test_a_plugin_in_a_container_without_network_is_played_from_here(
+    address, contained  # noqa: F811
+):
+    with tempfile.TemporaryDirectory(prefix="claw-t-") as folder:
+        id = contained(folder)
+        results, actor = play_remote(
+            address, f"ipc://{folder}/s", ("judge.kind=echo", "plugin.remote.dead_after_s=20"))
+        assert [(r.end, r.outcome) for r in results] == [(End.DONE, 1.0)] * 4
+        assert len(actor.of("turn.ask")) == 8
+        state = docker("inspect", "-f", "{{.State.Status}} {{.HostConfig.NetworkMode}}", id)
+        assert state.stdout.split() == ["running", "none"]
+        assert docker("stop", "-t", "10", id).returncode == 0
+        assert docker("inspect", "-f", "{{.State.ExitCode}}", id).stdout.strip() == "0"
