@@ -51,9 +51,13 @@ class Attempt:
         self._deadline_s = deadline_s
         self._following: list[Message] = []
 
+    async def make(self) -> None:
+        """Make the environment, without starting it."""
+        self.env = await self._call(self._make)
+
     async def start(self) -> list[Message]:
         """Make the environment; return its first messages."""
-        self.env = await self._call(self._make)
+        await self.make()
         self.played.messages = list(await self._call(self.env.start))
         return self.played.messages
 

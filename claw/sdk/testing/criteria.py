@@ -34,8 +34,8 @@ class Criterion:
     def lines(self) -> list[str]:
         """The finding in words; what a criterion that holds was compared with is left out."""
         mark = {True: "ok  ", False: "FAIL" if self.required else "note", None: "-   "}[self.passed]
-        where = f"  [task {self.task}]" if self.task else ""
-        said = [f"{mark} {self.id:<20} {self.description}{where}"]
+        of_task = f"  [task {self.task}]" if self.task else ""
+        said = [f"{mark} {self.id:<20} {self.description}{of_task}"]
         if self.passed is True:
             return said
         parts = (("expected", self.expected), ("found", self.actual), ("do", self.do))

@@ -10,7 +10,15 @@ from typing import Any
 from claw.records import Message, Task
 from claw.sdk.env import assistant
 from claw.sdk.hooks import Said
-from claw.sdk.testing.attempt import Attempt, Played, limit_of, play, play_gold, silent
+from claw.sdk.testing.attempt import (
+    DEADLINE_S,
+    Attempt,
+    Played,
+    limit_of,
+    play,
+    play_gold,
+    silent,
+)
 from claw.sdk.testing.criteria import told
 from claw.sdk.testing.leftovers import Watch
 from claw.sdk.testing.messages import problem_of, problem_of_tool
@@ -123,18 +131,17 @@ async def _leaves(s: Subject, task: Task) -> None:
 
 async def _closings(s: Subject, task: Task) -> bool:
     unstarted = Attempt(s.plugin, s.settings, task)
-    env = s.plugin.hook.claw_env(task=task, config=s.settings)
-    unstarted.env = env
-    await unstarted.close()
+    try:
+        await unstarted.make()
+    finally:
+        await unstarted.close()
     attempt = Attempt(s.plugin, s.settings, task)
     try:
         await attempt.start()
         await attempt.say("hello")
+        await attempt.lane.call(attempt.env.close, deadline_s=DEADLINE_S)
     finally:
         await attempt.close()
-        again = Attempt(s.plugin, s.settings, task)
-        again.env = attempt.env
-        await again.close()
     return True
 
 
