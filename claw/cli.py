@@ -16,7 +16,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, help="Look at settings.")
 plugin_app = typer.Typer(no_args_is_help=True, help="Write, list and check environment plugins.")
-env_app = typer.Typer(no_args_is_help=True, help="Look at the tasks of plugins, and prove them.")
+env_app = typer.Typer(no_args_is_help=True, help="Look at tasks, prove them, host them.")
 app.add_typer(config_app, name="config")
 app.add_typer(plugin_app, name="plugin")
 app.add_typer(env_app, name="env")
@@ -57,6 +57,27 @@ def serve(
     from claw.engine.report import play
 
     play(words or [], plugin=plugin, model=model, resume=resume, trains=False)
+
+
+@app.command("eval")
+def eval_(
+    words: Words = None, plugin: PluginName = "", model: Model = "",
+    n: Annotated[int, typer.Option(min=0, help="Attempts at each task; 0: rollout.n.")] = 0,
+    split: Annotated[str, typer.Option(help="Which of the plugin's tasks.")] = "eval",
+    base_url: Annotated[str, typer.Option(
+        help="An OpenAI-compatible endpoint; empty: claw's own workers.")] = "",
+    api_key_env: Annotated[str, typer.Option(help="Variable with the endpoint's key.")] = "",
+    pass_bar: Annotated[float, typer.Option(help="The outcome from which one passes.")] = 1.0,
+    resume: Annotated[Path | None, typer.Option(help="Go on in this folder.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Measure a policy on a plugin's tasks: pass@k, mean reward, traces."""
+    from claw.engine.eval.evaluate import Asked
+    from claw.engine.eval.show import evaluate
+
+    asked = Asked(split, base_url, api_key_env, pass_bar)
+    evaluate(words or [], plugin=plugin, model=model, n=n, asked=asked, resume=resume,
+             as_json=json)
 
 
 @app.command()
@@ -240,6 +261,19 @@ def env_check(
 
     if not prove_tasks(target, plugin, words or [], split, limit, as_json=json):
         raise typer.Exit(1)
+
+
+@env_app.command("host")
+def env_host(
+    words: Words = None, plugin: PluginName = "",
+    connect: Annotated[str, typer.Option(help="Join the run whose runners address this is.")] = "",
+    listen: Annotated[str, typer.Option(help="Offer environments here (plugin `remote`).")] = "",
+    keys: Annotated[Path | None, typer.Option(help="Folder made by claw keys, for tcp://.")] = None,
+) -> None:
+    """Host a plugin's environments in this container or on this machine for a run elsewhere."""
+    from claw.engine.env_host import run
+
+    run(words or [], plugin=plugin, connect=connect, listen=listen, keys=keys)
 
 
 @app.callback(invoke_without_command=True)

@@ -152,7 +152,11 @@ class End(StrEnum):
     DONE = "done"
     IDLE = "idle"
     TURN_LIMIT = "turn_limit"
+    TOKENS = "tokens"
+    """the token budget of the episode is spent"""
+    DEADLINE = "deadline"
     CONTEXT = "context"
+    """the next request no longer fits the model's context"""
     CANCELLED = "cancelled"
     FAILED = "failed"
     CLOSED = "closed"
@@ -171,6 +175,8 @@ class Trace:
     """traces of one task attempted together share a group; empty outside groups"""
     end: End | None = None
     outcome: float | None = None
+    judge: str = ""
+    """who said the outcome"""
     failure: str = ""
     created: float = 0.0
 

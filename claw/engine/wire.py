@@ -256,13 +256,15 @@ class Keys:
 
 
 def make_keys(folder: Path) -> None:
-    """Write `wire.public` and `wire.secret` (mode 600) into `folder`; one pair serves a run."""
+    """Write `wire.public` and `wire.secret` (mode 600) into `folder`; one pair serves a run.
+
+    Who knows the public key can connect: both files are the owner's alone.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    public, secret = zmq.curve_keypair()
-    (folder / "wire.public").write_bytes(public)
-    path = folder / "wire.secret"
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-        out.write(secret)
+    for name, key in zip(("wire.public", "wire.secret"), zmq.curve_keypair(), strict=True):
+        path = folder / name
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+            out.write(key)
 
 
 def read_keys(folder: Path) -> Keys:

@@ -39,7 +39,11 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """Votes on turns. Stateless between cases."""
+    """Votes on turns. Stateless between cases.
+
+    One that reads no words but runs tests or compares answers sets `is_checker = True`: everything
+    that it says is then shown under `checker:<name>`.
+    """
 
     name: str
 

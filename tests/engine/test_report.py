@@ -8,6 +8,7 @@ from rich.console import Console
 
 from claw.engine import report
 from claw.engine.actor import why
+from claw.errors import UsageError
 from claw.records import new_id
 
 
@@ -28,3 +29,8 @@ def test_a_turns_id_is_whole_on_a_narrow_terminal(
     report.show_turns(Path("run"), 5)
     assert f"{row['id']} " in screen.getvalue() and "trained:v12" in screen.getvalue()
     assert "\x1b" not in screen.getvalue()
+
+
+def test_an_app_cannot_be_left_to_other_machines() -> None:
+    with pytest.raises(UsageError, match=r"rollout\.host = false has no effect"):
+        report.read_config(["rollout.host=false"], "personal", "")

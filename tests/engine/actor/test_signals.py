@@ -130,3 +130,13 @@ def test_the_persons_last_word_decides_and_all_hints_are_kept():
     assert merged([judged, up]).hints == ()
     assert merged([Signal("t", "a", 1), Signal("t", "b", -1)]).judge == "b"
     assert merged([]) is None
+
+
+def test_a_later_judge_that_only_hints_does_not_take_the_vote_back():
+    vote = Signal("t", "rules", -1, (-1,), hints=("Answer in one word.",), reason="corrected")
+    hint = Signal("t", "checker:tests", None, hints=("Use two numbers.",))
+    said = merged([vote, hint])
+    assert (said.judge, said.vote, said.reason) == ("rules", -1, "corrected")
+    assert said.hints == ("Answer in one word.", "Use two numbers.")
+    number = Signal("t", "tests", None, number=0.5)
+    assert merged([vote, number, hint]).number == 0.5
