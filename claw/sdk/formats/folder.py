@@ -6,7 +6,7 @@ Does not own: what a format's files mean (`harbor`, `terminal_bench`), running a
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,13 +149,13 @@ def read_text(path: Path) -> str:
         raise FormatError(f"{path.name} is no UTF-8 text", found=f"{path}: {error}") from error
 
 
-def tree(folder: Path, ignored: tuple[str, ...] = ()) -> dict[str, bytes]:
+def tree(folder: Path, is_ignored: Callable[[str], bool] | None = None) -> dict[str, bytes]:
     """Return relative path -> content of all files below; links that leave it are an error."""
     found: dict[str, bytes] = {}
     total = 0
     for path in _files(folder):
         name = path.relative_to(folder).as_posix()
-        if _is_ignored(name, ignored):
+        if is_ignored is not None and is_ignored(name):
             continue
         if not path.resolve().is_relative_to(folder.resolve()):
             raise FormatError("a link leaves the task folder", found=f"{path} -> {path.resolve()}")
@@ -184,12 +184,3 @@ def _files(folder: Path) -> Iterator[Path]:
             path = Path(base) / name
             if path.is_file():
                 yield path
-
-
-def _is_ignored(name: str, patterns: tuple[str, ...]) -> bool:
-    from fnmatch import fnmatch
-
-    parts = name.split("/")
-    return any(
-        fnmatch(name, p) or any(fnmatch(part, p.rstrip("/")) for part in parts) for p in patterns
-    )

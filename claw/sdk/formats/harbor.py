@@ -6,6 +6,7 @@ Does not own: the run order (the terminal plugin), reward files (`reward`).
 
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,10 +22,10 @@ from claw.sdk.formats.folder import (
     tree,
 )
 
+IGNORE = ".harborignore"
 Network = Literal["public", "no-network", "allowlist"]
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?\s*$", re.IGNORECASE)
-_CANARY = re.compile(r"\A(?:\s*(?:<!--[^\n]*canary[^\n]*-->|#[^\n]*canary[^\n]*)[ \t]*\n)+",
-                     re.IGNORECASE)
+_CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)$", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
@@ -63,7 +64,7 @@ class Environment(Part):
     gpu_types: list[str] | None = None
     tpu: dict[str, Any] | None = None
     network_mode: Network | None = None
-    allowed_hosts: list[str] = []
+    allowed_hosts: list[str] | None = None
     env: dict[str, str] = {}
     workdir: str | None = None
     skills_dir: str | None = None
@@ -85,7 +86,7 @@ class Agent(Part):
     timeout_sec: float | None = Field(None, gt=0)
     user: str | int | None = None
     network_mode: Network | None = None
-    allowed_hosts: list[str] = []
+    allowed_hosts: list[str] | None = None
 
 
 class CollectHook(Part):
@@ -100,7 +101,7 @@ class Verifier(Part):
     env: dict[str, str] = {}
     user: str | int | None = None
     network_mode: Network | None = None
-    allowed_hosts: list[str] = []
+    allowed_hosts: list[str] | None = None
     environment_mode: Literal["shared", "separate"] | None = None
     environment: Environment | None = None
     collect: list[CollectHook] = []
@@ -297,8 +298,12 @@ def megabytes(size: str | None) -> int | None:
 
 
 def without_canary(text: str) -> str:
-    """Return the instruction without the canary comment lines at its top."""
-    return _CANARY.sub("", text).strip("\n")
+    """Return the instruction without the canary comment lines, and blank lines, at its top."""
+    lines = text.splitlines(keepends=True)
+    start = 0
+    while start < len(lines) and _CANARY.match(lines[start].strip()):
+        start += 1
+    return "".join(lines[start:]).lstrip("\n")
 
 
 def substituted(values: dict[str, str], given: dict[str, str]) -> dict[str, str]:
@@ -309,7 +314,7 @@ def substituted(values: dict[str, str], given: dict[str, str]) -> dict[str, str]
             return given[name]
         if default is None:
             raise FormatError(f"the task wants the variable {name}", found="it is not given",
-                              do=f"set plugin.terminal.variables.{name}")
+                              do=f"name it in plugin.terminal.variables and set it before the start")
         return default
 
     return {key: _VARIABLE.sub(take, value) for key, value in values.items()}
@@ -319,9 +324,19 @@ def _user(user: str | int | None) -> str:
     return "" if user is None else str(user)
 
 
-def _ignored(path: Path) -> tuple[str, ...]:
-    file = path / ".harborignore"
-    if not file.is_file():
-        return ()
-    lines = [line.strip() for line in read_text(file).splitlines()]
-    return tuple(line for line in lines if line and not line.startswith("#"))
+def _ignored(path: Path) -> Callable[[str], bool]:
+    """Return whether a path below tests/ is left out by `.harborignore`, in git's own syntax."""
+    lines: list[str] = []
+    for file in (path / IGNORE, path / "tests" / IGNORE):
+        lines += read_text(file).splitlines() if file.is_file() else []
+    if not lines:
+        return lambda name: name == IGNORE
+    try:
+        from pathspec import GitIgnoreSpec
+    except ImportError as error:
+        raise FormatError(".harborignore needs pathspec", found=str(error),
+                          do="pip install pathspec") from error
+    rules = GitIgnoreSpec.from_lines(lines)
+    return lambda name: (
+        name == IGNORE or rules.match_file(name) or rules.match_file(f"tests/{name}")
+    )

@@ -23,12 +23,17 @@ def read(text: str) -> Tests | None:
         return None
     status: dict[str, str] = {}
     for line in plain[sections[-1].end() :].splitlines():
-        if line.startswith("==="):
-            break
         if match := _LINE.match(line.strip()):
             word, rest = match.groups()
-            status[rest.split(" - ")[0].strip()[:300]] = word
+            if word in KNOWN:
+                status[_name(word, rest)] = word
     if not status:
         return None
     failed = [name for name, word in status.items() if word not in PASSED]
     return Tests(len(status) - len(failed), len(status), tuple(failed[:20]))
+
+
+def _name(word: str, rest: str) -> str:
+    """A failed test's line ends with its reason."""
+    cut = rest.rpartition(" - ")[0] if word == "FAILED" and " - " in rest else rest
+    return cut.strip().split("::", 1)[-1][:300]
