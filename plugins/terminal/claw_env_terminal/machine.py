@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from claw.sdk.formats.folder import FormatError, Healthcheck, TaskFolder
 from claw.sdk.formats.harbor import substituted
-from claw.sdk.sandbox import Sandbox, SandboxError, Spec, build_image, image_about, open_sandbox
+from claw.sdk.sandbox import Sandbox, SandboxError, Spec, images, open_sandbox
 
 from .settings import TerminalConfig
 
@@ -48,7 +48,7 @@ def uid(user: str) -> str:
 def of(folder: TaskFolder, config: TerminalConfig) -> Machine:
     """Return the machine of a task; builds its image where it brings a Dockerfile."""
     image = _image(folder, config)
-    about = image_about(image)
+    about = images.about(image)
     agent = config.user or folder.agent_user or about.user or ROOT
     grader = folder.verifier_user or ROOT
     is_root = uid(agent) == "0"
@@ -142,7 +142,7 @@ def _image(folder: TaskFolder, config: TerminalConfig) -> str:
         return folder.image
     if folder.build_folder is None or not config.build:
         raise FormatError(f"task {folder.name!r} has no image", found=str(folder.path))
-    return build_image(folder.build_folder, timeout_s=folder.build_timeout_s)
+    return images.build(folder.build_folder, timeout_s=folder.build_timeout_s)
 
 
 def _lifetime_s(folder: TaskFolder, config: TerminalConfig) -> float:

@@ -12,6 +12,7 @@ from .shell import ENTER, Shell, as_bytes
 WIDTH, HEIGHT, HISTORY = 100, 30, 2000
 ID = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 KEY = re.compile(r"(?:[CMS]-)*(?:[A-Za-z]\w*|[!-~])\Z")
+DEAD = re.compile(r"^Pane is dead \(.*\)$", re.MULTILINE)
 POLL_S = 0.1
 TMUX = ["env", "TERM=xterm-256color", "LANG=C.UTF-8", "tmux", "-u", "-L", "claw", "-f", "/dev/null"]
 
@@ -59,7 +60,7 @@ class Screens:
         self._need(id)
         until = time.monotonic() + timeout_s
         while True:
-            screen = self._tmux("capture-pane", "-p", "-t", f"={id}:").rstrip()
+            screen = DEAD.sub("", self._tmux("capture-pane", "-p", "-t", f"={id}:")).rstrip()
             if not wait_for:
                 return screen + self._ended(id)
             if wait_for in screen:
