@@ -4,9 +4,10 @@ Owns: the order of Harbor's verifier, and what keeps an agent from grading itsel
 Does not own: reading reward files (claw.sdk.formats), what a grade is worth (`judge`).
 
 The tests are not in the sandbox before this. What an earlier hand left as a reward is removed; the
-tests run with a fresh environment in a folder of root's, as another user than the agent wherever the
-task lets the agent be one; what they leave running is ended before the reward is read; the exit code
-decides nothing.
+tests run in a fresh environment, as another user than the agent wherever the task lets the agent be
+one, and then nothing that the agent left running can read them or write a reward. Otherwise it is
+ended first. What the tests leave running is ended before the reward is read. The exit code decides
+nothing.
 """
 
 import logging
@@ -18,7 +19,7 @@ from claw.sdk.formats.folder import Collect, TaskFolder
 from claw.sdk.formats.harbor import substituted
 from claw.sdk.sandbox import Ran, Sandbox, SandboxError
 
-from .machine import LOGS, ROOT, Machine, clean_copy, variables
+from .machine import LOGS, ROOT, Machine, clean_copy, is_guarded, variables
 from .settings import TerminalConfig
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ MAX_LOG = 1 << 20
 CLEAR = f"""
 rm -rf -- /tests
 if [ -L {VERIFIER} ] || ! [ -d {VERIFIER} ]; then rm -rf -- {VERIFIER} && mkdir -p {VERIFIER}; fi
-cd {VERIFIER} && rm -rf -- {' '.join(REWARDS)} && mkdir /tests
+cd {VERIFIER} && rm -rf -- {' '.join(REWARDS)} && mkdir -m "$1" /tests && chown -- "$2" /tests
 """
 READ = f"""
 cd {VERIFIER} || exit 0
@@ -59,7 +60,9 @@ def grade(
 ) -> Grade:
     """Grade what is in the sandbox now. The agent must not act any more."""
     if config.grading == "shared":
-        if config.processes == "kill" or (config.processes == "auto" and not machine.is_guarded):
+        if config.processes == "kill" or (
+            config.processes == "auto" and not is_guarded(box, machine)
+        ):
             box.sweep()
         return _graded(box, folder, machine, config)
     box.sweep()
@@ -98,9 +101,10 @@ def _collect(box: Sandbox, hook: Collect, machine: Machine) -> None:
 
 
 def _clear(box: Sandbox, machine: Machine) -> None:
-    ran = box.run(["bash", "-c", CLEAR], user=ROOT, cwd="/")
-    chown = box.run(["chown", machine.grader, "/tests"], user=ROOT, cwd="/")
-    if ran.exit_code != 0 or (chown.exit_code != 0 and machine.grader != ROOT):
+    """Nothing of an earlier hand is left, and what the agent left running cannot read the tests."""
+    mode = "700" if is_guarded(box, machine) else "755"
+    ran = box.run(["bash", "-c", CLEAR, "bash", mode, machine.grader], user=ROOT, cwd="/")
+    if ran.exit_code != 0:
         raise SandboxError("the place for the tests cannot be cleared", found=ran.text[:300])
 
 

@@ -33,16 +33,18 @@ class Machine:
     env: dict[str, str]
     """of the agent's commands"""
 
-    @property
-    def is_guarded(self) -> bool:
-        """Whether the agent is somebody else than who grades it."""
-        return uid(self.agent) != uid(self.grader)
+
+def is_root(user: str) -> bool:
+    return user.partition(":")[0] in ("root", "0")
 
 
-def uid(user: str) -> str:
-    """Return the part of `user` that says who it is, root under one name."""
-    name = user.partition(":")[0]
-    return "0" if name == "root" else name
+def is_guarded(box: Sandbox, machine: Machine) -> bool:
+    """Whether the agent is somebody else than who grades it, as the sandbox knows its users."""
+    ids = [box.run(["id", "-u"], user=user, cwd="/") for user in (machine.agent, machine.grader)]
+    for user, ran in zip((machine.agent, machine.grader), ids, strict=True):
+        if ran.exit_code != 0:
+            raise SandboxError(f"there is no user {user!r}", found=ran.text[:300])
+    return ids[0].stdout != ids[1].stdout and ids[0].stdout.strip() != b"0"
 
 
 def of(folder: TaskFolder, config: TerminalConfig) -> Machine:
@@ -51,14 +53,13 @@ def of(folder: TaskFolder, config: TerminalConfig) -> Machine:
     about = images.about(image)
     agent = config.user or folder.agent_user or about.user or ROOT
     grader = folder.verifier_user or ROOT
-    is_root = uid(agent) == "0"
     memory = folder.memory_mb or config.memory_mb
     spec = Spec(
         image=image, memory_mb=memory, cpus=min(folder.cpus or config.cpus, os.cpu_count() or 1),
         network="fenced" if folder.network == "public" and config.network == "task" else "none",
         user=agent, workdir=folder.workdir or about.workdir or "/work",
         tmpfs_mb=max(1, min(256, memory // 4)),
-        capabilities=config.capabilities if is_root else GRADER_RIGHTS,
+        capabilities=config.capabilities if is_root(agent) else GRADER_RIGHTS,
         engine=config.engine, runtime=config.runtime, lifetime_s=_lifetime_s(folder, config),
     )
     return Machine(spec, agent, grader, substituted(dict(folder.env), variables(config)))
@@ -87,14 +88,14 @@ def prepared(folder: TaskFolder, machine: Machine) -> Sandbox:
 
 def furnish(box: Sandbox, machine: Machine) -> None:
     """Make the folders for logs: the verifier's belong to who grades, before an agent is there."""
-    agent, grader = machine.agent, machine.grader
-    script = (
-        f"mkdir -p {LOGS}/agent {LOGS}/verifier {LOGS}/artifacts && "
-        f"chmod 777 {LOGS}/agent {LOGS}/artifacts && chmod 755 {LOGS} && chmod 700 {LOGS}/verifier"
-        f' && chown "$1" {LOGS}/verifier && chown "$2" {LOGS}/agent {LOGS}/artifacts'
-    ) if machine.is_guarded else f"mkdir -p {LOGS}/agent {LOGS}/verifier {LOGS}/artifacts"
-    ran = box.run(["bash", "-c", script, "bash", grader, agent], user=ROOT, timeout_s=SETUP_S,
-                  cwd="/")
+    script = f"mkdir -p {LOGS}/agent {LOGS}/verifier {LOGS}/artifacts"
+    if is_guarded(box, machine):
+        script += (
+            f" && chmod 755 {LOGS} && chmod 700 {LOGS}/verifier"
+            f' && chown -- "$1" {LOGS}/verifier && chown -- "$2" {LOGS}/agent {LOGS}/artifacts'
+        )
+    ran = box.run(["bash", "-c", script, "bash", machine.grader, machine.agent], user=ROOT,
+                  timeout_s=SETUP_S, cwd="/")
     if ran.exit_code != 0:
         raise SandboxError("the folders for logs cannot be made", found=ran.text[:500])
 
