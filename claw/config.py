@@ -36,8 +36,19 @@ class RolloutConfig(Section):
     """attempts at one task (environments with tasks only)"""
     max_turns: int = Field(16, ge=1)
     """policy calls of one episode (environments with tasks only)"""
-    parallel: int = Field(8, ge=1)
-    """episodes that run at once"""
+    max_episode_tokens: int = Field(0, ge=0)
+    """tokens sampled in one episode, all its turns together; 0 is unbounded"""
+    episode_s: float = Field(3600.0, gt=0)
+    """seconds of one episode, waiting included; then it ends and is judged as it stands"""
+    max_observation: int = Field(16_000, ge=0)
+    """characters of an environment's message; of a longer one head and tail stay; 0 keeps all"""
+    retries: int = Field(1, ge=0, le=10)
+    """times that an attempt is played again when the infrastructure failed; what the policy itself
+    did is never played again"""
+    host: bool = True
+    """whether this machine plays episodes; false leaves all of it to `claw env host --connect`"""
+    parallel: int = Field(8, ge=1, le=1024)
+    """episodes that run at once in one runner; each may hold one thread"""
 
 
 class WorkerConfig(Section):

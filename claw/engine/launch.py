@@ -71,10 +71,13 @@ class Launcher:
 
     def __init__(
         self, config: RunConfig, run: RunDir, model_dir: Path, *, trains: bool = True,
-        resume: bool = False, trace_hooks: bool = False,
+        resume: bool = False, trace_hooks: bool = False, hosts: bool = True,
     ) -> None:
+        """`hosts`: whether a process of the run hosts the plugin (an evaluation does so itself)."""
         self.config, self.run, self.model_dir = config, run, model_dir
         self.trains, self.resume, self.trace_hooks = trains, resume, trace_hooks
+        self.hosts = hosts
+        self.keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
         self.key = run.api_key(_given_key(config))
         self.children: dict[str, Child] = {}
         self._stopping = False
@@ -116,19 +119,24 @@ class Launcher:
             specs.append(("trainer", "claw.engine.trainer", common | {
                 "actor": a["trainer"], "versions": a["versions"], "resume": self.resume,
             }))
-        specs.append(("runner", "claw.engine.runner", started | {
-            "actor": a["runners"],
-            "api_key_file": str(self.run.path / "api_key"), "ready": str(self._ready_file),
-            "trace_hooks": self.trace_hooks,
-        }))
+        if self.hosts:
+            specs.append(("runner", "claw.engine.runner", started | {
+                "actor": a["runners"],
+                "api_key_file": str(self.run.path / "api_key"), "ready": str(self._ready_file),
+                "trace_hooks": self.trace_hooks,
+            }))
         return specs
+
+    @property
+    def runners(self) -> str:
+        """The address at which the actor hears runners."""
+        return self._addresses["runners"]
 
     def _address(self, name: str, index: int) -> str:
         base = self.config.wire.address
         if not base:
             return f"ipc://{self.run.sockets}/{name}"
-        wire.check_address(base, wire.read_keys(Path(self.config.wire.keys))
-                           if self.config.wire.keys else None)
+        wire.check_address(base, self.keys)
         host, _, port = base.removeprefix("tcp://").rpartition(":")
         return f"tcp://{host}:{int(port) + index}"
 
@@ -145,7 +153,7 @@ class Launcher:
         while time.monotonic() < until:
             self.tend()
             if self._has_worker():
-                return self._app_address(until)
+                return self._app_address(until) if self.hosts else ""
             time.sleep(0.2)
         raise self._not_ready("no rollout worker came up", timeout_s, "worker-0")
 
@@ -174,7 +182,7 @@ class Launcher:
 
     def status(self, timeout_s: float = 10.0) -> dict[str, Any]:
         """Ask the actor how the run is."""
-        return control.ask(self._addresses["runners"], "status", timeout_s=timeout_s)
+        return control.ask(self.runners, "status", timeout_s=timeout_s, keys=self.keys)
 
     # --- watch -------------------------------------------------------------------------------
 
@@ -230,7 +238,7 @@ class Launcher:
 
     def watch(self, each: Callable[[], None], interval_s: float = 0.5) -> None:
         """Tend the processes until the runner has nothing left to do (an app never ends)."""
-        while not self.children["runner"].is_done:
+        while not (self.hosts and self.children["runner"].is_done):
             self.tend()
             each()
             time.sleep(interval_s)

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from claw import config as settings
 from claw.config import RunConfig
-from claw.engine import control
+from claw.engine import control, wire
 from claw.engine.rundir import RunDir
 from claw.errors import ClawError, UsageError, nearest
 from claw.records import new_id
@@ -54,6 +54,9 @@ def read_config(words: list[str], plugin: str, model: str) -> RunConfig:
     config = settings.load(path, tuple(overrides), base)
     loaded.settings(config.plugin.get(config.plugin_name, {}))
     _check_names(config, loaded)
+    if not config.rollout.host and loaded.has("claw_app"):
+        raise UsageError("rollout.host = false has no effect on a plugin with an app",
+                         found=config.plugin_name, allowed="a plugin with tasks only")
     return config
 
 
@@ -95,7 +98,7 @@ def play(
     run.hold()
     try:
         launcher = Launcher(config, run, model_dir, trains=trains, resume=resume is not None,
-                            trace_hooks=trace_hooks)
+                            trace_hooks=trace_hooks, hosts=config.rollout.host)
         _play(launcher, config, run)
     finally:
         run.release()
@@ -124,6 +127,9 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _say_ready(address: str, config: RunConfig, launcher: Any, run: RunDir) -> None:
+    if not config.rollout.host or config.wire.address:
+        say(f"runners     [bold]claw env host --plugin {config.plugin_name} --connect "
+            f"{launcher.runners}[/bold]" + (" --keys FOLDER" if config.wire.keys else ""))
     if address:
         say(f"base URL    [bold]{address}/v1[/bold]")
         say(f"API key     [bold]{launcher.key}[/bold]   (also in {escape(str(run.path))}/api_key)")
@@ -191,12 +197,12 @@ def show_turns(run: Path, last: int) -> None:
     wide = max((len(row["status"]) for row in rows), default=0)
     room = max(console.width - ID_WIDTH - wide - 14, 2 * LEAST_TEXT) // 2
     for row in rows:
-        request, reply = (_cut(row[name], room) for name in ("request", "reply"))
+        request, reply = (cut(row[name], room) for name in ("request", "reply"))
         line = f"{row['id']}  {row['kind']:<4}  {row['status']:<{wide}}  {request:<{room}}  {reply}"
         say(escape(line))  # not a table: an id is there to be copied, on any terminal
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
     """The first words of a text in one line; a model's bytes must not steer the terminal."""
     plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return plain if len(plain) <= width else plain[: width - 1] + "…"
@@ -218,9 +224,11 @@ def show_versions(run: Path) -> None:
 
 def roll_back(run: Path, *, owner: str, adapter: str, to: int) -> None:
     """Ask the running trainer to serve version `to` again."""
-    address = _addresses(run)["runners"]
+    address, config = _addresses(run)["runners"], RunDir.open(run)[1]
+    keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
     reply = control.ask(
-        address, "rollback", {"owner": owner, "adapter": adapter, "to": to}, timeout_s=300
+        address, "rollback", {"owner": owner, "adapter": adapter, "to": to}, timeout_s=300,
+        keys=keys,
     )
     console.print(f"v{reply.get('number')} serves the weights of v{to}")
 

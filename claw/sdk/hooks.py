@@ -10,17 +10,22 @@ A plugin with `claw_tasks` and `claw_env` is complete; one with `claw_app` serve
 outcome of 1, and a policy that says nothing, which must get 0 or less.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pluggy
-from pydantic import BaseModel
 
 from claw.records import Message, Task, Trace
 from claw.sdk.app import Engine
 from claw.sdk.env import Env
 from claw.sdk.judging import Judge
+
+if TYPE_CHECKING:  # named in annotations only: `import claw.sdk` stays quick
+    from pathlib import Path
+
+    from pydantic import BaseModel
 
 Said = Message | str
 """what a policy says: an assistant message, or the text of one"""
@@ -59,7 +64,7 @@ def claw_gold(task: Task, env: Env, config: BaseModel | None) -> Gold | None:
     test kit only: never in training. Where the solution is said, return what the policy would say:
 
         return [task.answer]                                       # one reply
-        return [assistant(calls=[("run", {"code": "..."})]), "42"]  # claw.sdk.testing.assistant
+        return [assistant(calls=[("run", {"code": "..."})]), "42"]  # claw.sdk.assistant
         return lambda messages: solve(messages[-1]["content"])     # depends on what is seen
 
     Where the solution is done, act on `env` yourself (run `solution/solve.sh` in its sandbox, apply

@@ -32,14 +32,18 @@ class Verdict:
     votes: tuple[int | None, ...] = ()
     """the tally, None for an answer that could not be read"""
     number: float | None = None
-    """a process value, or the outcome at an episode's end: 1 is solved, 0 or less is nothing done"""
+    """a process value; at an episode's end the outcome: 1 is solved, 0 or less is nothing done"""
     hints: tuple[str, ...] = ()
     """1 to 3 sentences each: what to do differently, never the answer itself"""
     reason: str = ""
 
 
 class Judge(Protocol):
-    """Votes on turns. Stateless between cases."""
+    """Votes on turns. Stateless between cases.
+
+    One that reads no words but runs tests or compares answers sets `is_checker = True`: everything
+    that it says is then shown under `checker:<name>`.
+    """
 
     name: str
 

@@ -140,6 +140,9 @@ class Actor:
         values |= {"samples/waiting": s["samples"]["waiting"],
                    "rollout/workers": len(s["workers"]),
                    "rollout/tokens_per_s": sum(w["tokens_per_s"] for w in s["workers"])}
+        values |= {f"signals/{k}": n for k, n in s["signals"].items()}
+        values |= {f"episodes/{k}": n for k, n in s["episodes"]["ended"].items()}
+        values |= {f"outcome/{by}/mean": o["mean"] for by, o in s["episodes"]["outcomes"].items()}
         self.monitor.log(values, int(s["trainer"].get("step") or 0))
 
     def _on_update(self, update: Update, version: Version, num_samples: int) -> None:

@@ -162,22 +162,21 @@ class Conversations:
 
     # --- ends --------------------------------------------------------------------------------
 
-    def end(self, trace_id: str, end: End, *, outcome: float | None = None,
-            failure: str = "") -> Trace | None:
-        """End a trace; its turns without a next state are skipped. None for an unknown one."""
+    def end(self, trace_id: str, end: End, **about: Any) -> Trace | None:
+        """End a trace; its turns without a next state are skipped. None for an unknown one.
+
+        `about` holds what else its record says of the end: outcome, judge, failure.
+        """
         trace = self.traces.get(trace_id)
         conversation = self.sessions.close(trace_id)
         if trace is None:
             return None
         if conversation is not None:
-            return self._let_go(conversation, end, outcome, failure)
+            return self._let_go(conversation, end, **about)
         return None
 
-    def _let_go(
-        self, conversation: Conversation, end: End, outcome: float | None = None, failure: str = ""
-    ) -> Trace:
-        trace = self.traces.pop(conversation.trace_id)
-        ended = replace(trace, end=end, outcome=outcome, failure=failure)
+    def _let_go(self, conversation: Conversation, end: End, **about: Any) -> Trace:
+        ended = replace(self.traces.pop(conversation.trace_id), end=end, **about)
         self._write_end(ended, conversation)
         return ended
 

@@ -27,6 +27,13 @@ class Judged:
     outcome: float | None
     process: tuple[float | None, ...]
     """p_j of each of its turns, in order"""
+    steps: tuple[int, ...] = ()
+    """j of each of its turns; empty: 0, 1, 2 ... (turns that cannot be trained leave gaps)"""
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """The step index of each turn."""
+        return self.steps or tuple(range(len(self.process)))
 
 
 Advantages = list[list[float | None]]
@@ -56,14 +63,18 @@ def outcome(group: Sequence[Judged], *, alpha: float, baseline: float) -> Advant
 def step(group: Sequence[Judged], *, alpha: float, baseline: float) -> Advantages:
     """r_j = alpha * o + (1 - alpha) * p_j, standardised over equal j inside the group.
 
-    A step index that one trace alone reached is a group of one; rules as in `outcome`.
+    j is the step index inside the episode, also where a turn before it could not be trained. One
+    that a single trace reached is a group of one; rules as in `outcome`.
     """
     made: Advantages = [[None] * len(trace.process) for trace in group]
-    for j in range(max((len(trace.process) for trace in group), default=0)):
-        rows = [i for i, trace in enumerate(group) if j < len(trace.process)]
-        values = [_mixed(alpha, group[i].outcome, group[i].process[j]) for i in rows]
-        for i, a in zip(rows, standardised(values, baseline), strict=True):
-            made[i][j] = a
+    places: dict[int, list[tuple[int, int]]] = {}
+    for i, trace in enumerate(group):
+        for position, j in enumerate(trace.indices):
+            places.setdefault(j, []).append((i, position))
+    for rows in places.values():
+        values = [_mixed(alpha, group[i].outcome, group[i].process[p]) for i, p in rows]
+        for (i, p), a in zip(rows, standardised(values, baseline), strict=True):
+            made[i][p] = a
     return made
 
 

@@ -56,19 +56,28 @@ class Crediting:
             return  # a person's word, or an end, came before the judge's
         episode = self.groups.episodes.get(turn.trace_id)
         if episode is not None and self.waits_for_groups:
-            episode.signals[turn.id] = signal
+            episode.signals[turn.id] = self._all_said(turn.id, signal)
             self._ledger.move(turn.id, TurnState.JUDGING, "judged; waits for its group")
             await self.credit_groups()
             return
         await self._credit_alone(now, signal)
 
     async def _credit_alone(self, turn: Turn, signal: Signal) -> None:
-        said = merged([s for s in self._ledger.journal.signals(turn.id)] or [signal]) or signal
+        said = self._all_said(turn.id, signal)
         c = self._config.credit
         # a credit that compares traces treats a turn of a conversation as a group of one
         alone = credit.Judged(None, (_process(said),))
         [[advantage]] = credit.TABLE[c.kind]([alone], alpha=c.alpha, baseline=c.baseline)
         await self.queue(turn, said, advantage, said.reason or "the judge abstained")
+
+    def _all_said(self, turn_id: str, signal: Signal) -> Signal:
+        return merged(self._ledger.journal.signals(turn_id)) or signal
+
+    def also_said(self, turn_id: str, trace_id: str) -> None:
+        """Know that one more judge spoke of a turn that waits for its group."""
+        episode = self.groups.episodes.get(trace_id)
+        if episode is not None and turn_id in episode.signals:
+            episode.signals[turn_id] = self._all_said(turn_id, episode.signals[turn_id])
 
     async def credit_groups(self) -> None:
         """Credit every group that is complete."""
@@ -90,7 +99,10 @@ class Crediting:
                 good.append(episode)
         turns = [[t for t in e.turns if t in e.signals] for e in good]
         judged = [
-            credit.Judged(e.trace.outcome, tuple(_process(e.signals[t]) for t in ids))
+            credit.Judged(
+                e.trace.outcome, tuple(_process(e.signals[t]) for t in ids),
+                tuple(e.steps.get(t, e.turns.index(t)) for t in ids),
+            )
             for e, ids in zip(good, turns, strict=True)
         ]
         made = credit.TABLE[c.kind](judged, alpha=c.alpha, baseline=c.baseline)
@@ -150,7 +162,7 @@ class Crediting:
         """Take explicit feedback; it outranks every judge. Return what came of it."""
         hints = (text.strip(),) if len(text.strip()) > 10 else ()
         signal = Signal(turn.id, PERSON, value, (value,), hints=hints, reason="explicit feedback")
-        self._ledger.journal.put_signal(signal)
+        self._ledger.put_signal(signal)
         if turn.kind is TurnKind.SIDE:
             return "kept; side turns are not trained"
         if turn.state in (TurnState.TRAINED, TurnState.FORGOTTEN):

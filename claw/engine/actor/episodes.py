@@ -6,6 +6,8 @@ Does not own: groups (`groups.py`), conversations of people (`conversations.py`)
 
 import math
 import time
+from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 from claw.config import RunConfig
@@ -21,6 +23,22 @@ from claw.errors import WireError
 from claw.records import End, Signal, Task, Trace, Turn, TurnState, new_id
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an episode ended, as its runner says."""
+
+    end: End
+    outcome: float | None = None
+    judge: str = ""
+    failure: str = ""
+    is_again: bool = False
+    """the infrastructure failed; the runner plays the attempt again in the same group"""
+
+
+def _cancelled(why: str) -> Ending:
+    return Ending(End.CANCELLED, failure=why)
+
+
 class Episodes:
     """Open episodes of all runners."""
 
@@ -31,6 +49,10 @@ class Episodes:
         self._config, self._ledger, self._talk = config, ledger, talk
         self._judging, self._crediting = judging, crediting
         self._groups = crediting.groups
+        self.ended: Counter[str] = Counter()
+        """episodes by their end; failed ones by the border that the failure crossed"""
+        self.outcomes: dict[str, list[float]] = {}
+        """by who said them: [count, sum]"""
 
     def open(self, peer: bytes, message: Message) -> dict[str, Any]:
         """Begin an episode of a task; return its trace id."""
@@ -48,7 +70,9 @@ class Episodes:
 
     def note_turn(self, trace_id: str, turn_id: str) -> None:
         if episode := self._groups.episodes.get(trace_id):
+            turn = self._ledger.get(turn_id)
             episode.turns.append(turn_id)
+            episode.steps[turn_id] = turn.index if turn else len(episode.turns) - 1
 
     async def next(self, peer: bytes, message: Message) -> dict[str, Any]:
         """Take what followed a turn, and the signals of the plugin's own judges."""
@@ -71,8 +95,9 @@ class Episodes:
     ) -> None:
         """The plugin judged the turn itself: no other judge is asked."""
         for signal in signals:
-            self._ledger.journal.put_signal(signal)
+            self._ledger.put_signal(signal)
         if turn.state is not TurnState.WAITING:
+            self._crediting.also_said(turn.id, turn.trace_id)
             return
         if messages:
             self._ledger.follow(turn.id, messages)
@@ -91,32 +116,59 @@ class Episodes:
             end = End(str(message.get("end") or End.DONE))
         except ValueError as error:
             raise WireError(str(error)) from None
-        await self._close(trace_id, end, outcome, str(message.get("failure") or ""),
-                          message.get("signals"))
+        if trace_id in self._talk.traces:
+            self._count(end, outcome, message)
+        ending = Ending(end, outcome, str(message.get("judge") or ""),
+                        str(message.get("failure") or ""), is_again=bool(message.get("again")))
+        await self._close(trace_id, ending, message.get("signals"))
         return {"trace_id": trace_id}
 
-    async def _close(
-        self, trace_id: str, end: End, outcome: float | None, failure: str, signals: Any = None
-    ) -> None:
+    def _count(self, end: End, outcome: float | None, message: Message) -> None:
+        where = str(message.get("failure") or "").partition(":")[0]
+        self.ended[f"{end}/{where}" if end is End.FAILED and where else str(end)] += 1
+        if outcome is not None:
+            sums = self.outcomes.setdefault(str(message.get("judge") or "plugin"), [0, 0.0])
+            sums[0] += 1
+            sums[1] += outcome
+
+    async def _close(self, trace_id: str, ending: Ending, signals: Any = None) -> None:
         episode = self._groups.episodes.get(trace_id)
-        if episode is not None:
+        if episode is not None and ending.is_again:
+            self._leave(episode)
+        elif episode is not None:
             for id in episode.turns:
-                await self._last_word(id, signals, has_outcome=outcome is not None)
-        trace = self._talk.end(trace_id, end, outcome=outcome, failure=failure)
+                await self._last_word(id, signals, ending)
+        trace = self._talk.end(trace_id, ending.end, outcome=ending.outcome, judge=ending.judge,
+                               failure=ending.failure)
         if trace is not None and episode is not None:
             self._groups.note_end(trace)
         await self._crediting.credit_groups()
 
-    async def _last_word(self, turn_id: str, signals: Any, *, has_outcome: bool) -> None:
+    def _leave(self, episode: Episode) -> None:
+        """The attempt is played again: nothing of this trace is credited."""
+        self._groups.leave(episode)
+        for id in episode.turns:
+            turn = self._ledger.live.get(id)
+            if turn is not None and turn.state in (TurnState.WAITING, TurnState.JUDGING):
+                self._ledger.skip(id, "episode_played_again")
+
+    async def _last_word(self, turn_id: str, signals: Any, ending: Ending) -> None:
         """The last turn has no next state; the outcome, or the plugin's judge, speaks for it."""
         turn = self._ledger.live.get(turn_id)
         if turn is None or turn.state is not TurnState.WAITING:
             return
         said = _signals(signals, turn, self._config.judge.max_hints)
-        if not said and has_outcome and self._crediting.waits_for_groups:
-            said = [Signal(turn_id, "outcome", None, reason="the last turn; judged by the outcome")]
+        if not said and ending.outcome is not None and self._crediting.waits_for_groups:
+            by = ending.judge or "outcome"
+            said = [Signal(turn_id, by, None, reason="the last turn; judged by the outcome")]
         if said:
             await self._take(turn, (), said)
+
+    def status(self) -> dict[str, Any]:
+        """Return ends by kind, and the mean outcome of each judge that said any."""
+        outcomes = {by: {"count": int(count), "mean": total / count}
+                    for by, (count, total) in self.outcomes.items()}
+        return {"ended": dict(self.ended), "outcomes": outcomes}
 
     def _heard(self, trace_id: str, peer: bytes) -> None:
         if episode := self._groups.episodes.get(trace_id):
@@ -125,14 +177,14 @@ class Episodes:
     async def peer_gone(self, peer: bytes) -> None:
         """A runner died: its own episodes end, nobody else's."""
         for episode in self._groups.of_peer(peer):
-            await self._close(episode.trace.id, End.CANCELLED, None, "its runner died")
+            await self._close(episode.trace.id, _cancelled("its runner died"))
 
     async def tend(self) -> None:
         """Credit groups whose wait is over; end episodes whose runner never came back."""
         limit = time.time() - self._config.wire.dead_after_s
         for episode in self._groups.of_peer(b""):
             if episode.heard < limit:
-                await self._close(episode.trace.id, End.CANCELLED, None, "its runner is gone")
+                await self._close(episode.trace.id, _cancelled("its runner is gone"))
         await self._crediting.credit_groups()
 
     def load(self) -> None:
@@ -142,7 +194,9 @@ class Episodes:
         for trace in [*journal.judged_traces(), *still_open]:
             episode = Episode(trace)
             for id, _ in journal.turn_ids(trace.id):
+                turn = journal.turn(id)
                 episode.turns.append(id)
+                episode.steps[id] = turn.index if turn else len(episode.turns) - 1
                 if (said := merged(journal.signals(id))) is not None:
                     episode.signals[id] = said
             self._groups.open(episode, self._config.rollout.n)
@@ -171,5 +225,3 @@ def _outcome(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise WireError(f"an outcome is a finite number; found {value!r}")
     return float(value)
-
-

@@ -23,6 +23,8 @@ class Episode:
     peer: bytes = b""
     turns: list[str] = field(default_factory=list)
     """turn ids in order"""
+    steps: dict[str, int] = field(default_factory=dict)
+    """by turn id: which step of the episode it is, whatever became of the turns before it"""
     signals: dict[str, Signal] = field(default_factory=dict)
     """by turn id; a turn that was skipped has none"""
     heard: float = field(default_factory=time.time)
@@ -63,6 +65,14 @@ class Groups:
             episode.trace = trace
             self._groups[trace.group or trace.id].ended_at = time.time()
         return episode
+
+    def leave(self, episode: Episode) -> None:
+        """Forget a trace that counts nowhere: its attempt is played again, in the same group."""
+        trace = episode.trace
+        self.episodes.pop(trace.id, None)
+        group = self._groups[trace.group or trace.id]
+        group.episodes.remove(episode)
+        group.ended_at = time.time()
 
     def take_complete(
         self, is_settled: Callable[[str], bool], now: float | None = None

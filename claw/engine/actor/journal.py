@@ -108,6 +108,11 @@ class Journal(Store):
         traces = [(wire.unpack(Trace, json.loads(body), {}), session) for body, session in rows]
         return [(trace, session, bool(trace.task_id)) for trace, session in traces]
 
+    def trace(self, id: str) -> Trace | None:
+        """Return a trace by id."""
+        rows = self.read("SELECT body FROM traces WHERE id=?", id)
+        return wire.unpack(Trace, json.loads(rows[0][0]), {}) if rows else None
+
     def traces_named(self, name: str, owner: str) -> list[str]:
         """Return the traces of a client's session name, or the one with this id."""
         rows = self.read("SELECT id FROM traces WHERE (session=? OR id=?) AND owner=?",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from claw.engine.actor.journal import Journal
-from claw.records import Completion, Message, Turn, TurnState, with_state
+from claw.records import Completion, Message, Signal, Turn, TurnState, with_state
 
 LIVE = (TurnState.OPEN, TurnState.WAITING, TurnState.JUDGING, TurnState.QUEUED)
 BIG = 1 << 20
@@ -26,6 +26,8 @@ class Ledger:
         self.states: Counter[str] = Counter(journal.states())
         self.reasons: Counter[str] = Counter()
         """why turns were skipped"""
+        self.said: Counter[str] = Counter()
+        """what judges said: `<judge>/+1`, `<judge>/abstained`, `<judge>/hints`"""
 
     def load(self) -> None:
         """Take the live turns of an earlier process into memory; open ones were interrupted."""
@@ -33,6 +35,16 @@ class Ledger:
             self.live[turn.id] = turn
             if turn.state is TurnState.OPEN:
                 self.skip(turn.id, "interrupted")
+
+    def put_signal(self, signal: Signal) -> None:
+        """Write what a judge said, and count it under the judge's name."""
+        self.journal.put_signal(signal)
+        vote = "0" if signal.vote == 0 else "abstained" if signal.vote is None else (
+            f"{signal.vote:+d}"
+        )
+        self.said[f"{signal.judge}/{vote}"] += 1
+        if signal.hints:
+            self.said[f"{signal.judge}/hints"] += len(signal.hints)
 
     async def open(self, turn: Turn, *, parent: str, render: dict[str, Any]) -> None:
         """Write a new turn with its request before anything is asked of a worker."""

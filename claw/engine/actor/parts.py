@@ -169,6 +169,8 @@ class Parts:
             "kinds": dict(self.talk.kinds.counts),
             "requests": dict(self.policy.counts),
             "judged": dict(self.judging.counts),
+            "signals": dict(self.ledger.said),
+            "episodes": self.episodes.status(),
             "context": self.open_gateway.context,
             "takes_tools": self.chat.takes_tools,
             "warnings": [warning] if warning else [],

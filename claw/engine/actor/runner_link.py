@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from claw import config as settings
 from claw.engine.actor.answer import error_fields
 from claw.engine.actor.parts import Parts
 from claw.engine.actor.trainer_link import TrainerLink
@@ -56,7 +57,7 @@ class RunnerLink:
             case "turn.cancel":
                 self._gateway.cancel(peer, message.id)
             case ("feedback" | "session.end" | "trace.open" | "trace.next" | "trace.end"
-                  | "status" | "rollback" | "forget" | "end"):
+                  | "status" | "settings" | "rollback" | "forget" | "end"):
                 self._begin(peer, message)
             case _:
                 return False
@@ -109,6 +110,8 @@ class RunnerLink:
             case "rollback":
                 adapter = str(message.get("adapter") or "default")
                 return await self._trainer.roll_back(owner, adapter, int(message["to"]))
+            case "settings":
+                return {"config": settings.resolved(self._parts.config)}
             case "forget":
                 return self._forget(str(message["session"]), owner)
             case "end":

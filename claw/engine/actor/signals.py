@@ -94,7 +94,7 @@ class Judging:
 
     async def settle(self, turn: Turn, signal: Signal) -> None:
         """Write a signal and pass it on, if the turn still wants one."""
-        self._ledger.journal.put_signal(signal)
+        self._ledger.put_signal(signal)
         await self._on_signal(turn, signal)
 
 
@@ -150,14 +150,15 @@ def _shares_words(hint: str, said: str) -> bool:
 
 
 def merged(signals: Sequence[Signal]) -> Signal | None:
-    """Return one signal of many: the person's last word on the vote, then the newest judge's.
+    """Return one signal of many: the person's last word, then the newest judge's who values it.
 
     Hints of all are kept, but those of a judge that the person contradicts.
     """
     if not signals:
         return None
     persons = [s for s in signals if s.judge == PERSON]
-    first = (persons or list(signals))[-1]
+    valued = [s for s in signals if s.vote is not None or s.number is not None]
+    first = (persons or valued or list(signals))[-1]
     agreeing = [s for s in signals if (s.vote or 0) * (first.vote or 0) >= 0]
     hints = dict.fromkeys(h for s in [*persons[-1:], *agreeing] for h in s.hints)
     return Signal(first.turn_id, first.judge, first.vote, first.votes, first.number,

@@ -11,7 +11,7 @@ from typing import Any
 from claw.engine.actor import speech
 from claw.engine.actor.journal import Journal
 from claw.errors import UsageError
-from claw.records import Signal, Turn, Version
+from claw.records import Signal, Trace, Turn, Version
 
 RESPONSE = "chatcmpl-"
 MAX_SHOWN = 600
@@ -68,6 +68,7 @@ def _story(journal: Journal, id: str) -> list[str]:
     if turn.reason and turn.reason not in turn.status:
         lines.append(f"  because    {turn.reason}")
     lines += _made(journal, turn) + _said(turn) + _judged(journal.signals(id))
+    lines += _outcome(journal.trace(turn.trace_id))
     return lines + _trained(journal, turn) + _events(journal, id)
 
 
@@ -108,6 +109,16 @@ def _judged(signals: list[Signal]) -> list[str]:
         lines.append(f"  {s.judge}: {vote}{number}{tally}   {_line(s.reason)}")
         lines += [f"    hint: {_line(hint)}" for hint in s.hints]
     return lines if signals else [*lines, "  none"]
+
+
+def _outcome(trace: Trace | None) -> list[str]:
+    """How the turn's episode ended; a conversation has no outcome."""
+    if trace is None or not trace.task_id or trace.end is None:
+        return []
+    value = "none" if trace.outcome is None else f"{trace.outcome:g}"
+    by = f", said by {trace.judge}" if trace.judge else ""
+    why = f"   {_line(trace.failure)}" if trace.failure else ""
+    return ["", "episode", f"  task {trace.task_id}: {trace.end}, outcome {value}{by}{why}"]
 
 
 def _trained(journal: Journal, turn: Turn) -> list[str]:

@@ -6,15 +6,16 @@ Does not own: the socket (`link`), HTTP (the plugin).
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import Any
 
 from claw.engine import wire
 from claw.engine.runner.link import Link
 from claw.engine.runner.progress import Progress, error_of
+from claw.engine.runner.result import Result
 from claw.errors import WireError
-from claw.records import End, Message, Signal, Task, new_id
+from claw.records import Message, Signal, Task, new_id
 from claw.sdk import Ask, EngineError, Event
 
 REQUEST_S = 30.0
@@ -33,7 +34,7 @@ class WireEngine:
         self._plugin, self._deadline_s = plugin, deadline_s
         self.address = ""
         """of the plugin's HTTP app, for the actor to know"""
-        self.episodes = 0
+        self.num_episodes: Callable[[], int] = lambda: 0
         """running now, for the heartbeat"""
         self._link = Link(
             address, hello=self._hello, beat=self._beat, keys=keys,
@@ -58,7 +59,7 @@ class WireEngine:
         return wire.Message("runner.hello", fields=fields)
 
     def _beat(self) -> wire.Message:
-        return wire.Message("runner.beat", fields={"episodes": self.episodes})
+        return wire.Message("runner.beat", fields={"episodes": self.num_episodes()})
 
     # --- Engine ------------------------------------------------------------------------------
 
@@ -121,12 +122,11 @@ class WireEngine:
         packed = [wire.pack(signal)[0] for signal in signals]
         await self._request("trace.next", turn_id=turn_id, messages=messages, signals=packed)
 
-    async def end_trace(
-        self, trace_id: str, end: End, outcome: float | None, failure: str
-    ) -> None:
-        """Report why an episode ended, and its outcome."""
+    async def end_trace(self, result: Result) -> None:
+        """Report why an episode ended, its outcome, and whether the attempt is played again."""
         await self._request(
-            "trace.end", trace_id=trace_id, end=end.value, outcome=outcome, failure=failure
+            "trace.end", trace_id=result.trace_id, end=result.end.value, outcome=result.outcome,
+            judge=result.judge, failure=result.failure, again=result.is_again,
         )
 
     async def _request(self, type: str, **fields: Any) -> dict[str, Any]:

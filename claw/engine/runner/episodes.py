@@ -1,7 +1,7 @@
 """Many episodes: groups of attempts at each task, a bounded number at once.
 
-Owns: the order of attempts, how many run, and what is told when they end.
-Does not own: one episode (`episode`).
+Owns: the order of attempts, how many run, what is played again, what is told when they end.
+Does not own: one episode (`episode`), how fast they begin (`pace`).
 """
 
 import asyncio
@@ -9,73 +9,115 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from claw.config import RunConfig
 from claw.engine.runner.engine import WireEngine
-from claw.engine.runner.episode import Episode, Result
+from claw.engine.runner.episode import Episode
 from claw.engine.runner.judges import Judges
-from claw.engine.runner.lane import Lane
+from claw.engine.runner.pace import Pace
+from claw.engine.runner.result import Limits, Policy, Result
 from claw.errors import Boundary, BoundaryError, ClawError, boundary
 from claw.records import End, Task, Trace, new_id
+from claw.sdk.lane import Lane
 from claw.sdk.registry import Plugin
 
 log = logging.getLogger(__name__)
 
 TASKS_DEADLINE_S = 600.0
 """the first task, or the next one, of a plugin's tasks"""
-MAX_PAUSE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One of the n attempts at a task."""
+
+    task: Task
+    group: str
+    number: int
+    """0 to n - 1"""
+
+
+OnEnd = Callable[[Attempt, Episode, Result], None]
 
 
 class Episodes:
     """Plays the tasks of one plugin."""
 
-    def __init__(self, engine: WireEngine, plugin: Plugin, config: RunConfig) -> None:
-        self._engine, self._plugin = engine, plugin
+    def __init__(self, policy: Policy, plugin: Plugin, config: RunConfig, *,
+                 kind: str = "main") -> None:
+        self._policy, self._plugin, self._kind = policy, plugin, kind
         self._settings = plugin.settings(config.plugin.get(plugin.name, {}))
         made = plugin.hook.claw_judges(config=self._settings)
         self._judges = Judges(
             [judge for part in made for judge in part or ()],
-            config.judge.kind, config.judge.deadline_s,
+            config.judge.kind, config.judge.deadline_s, config.rollout.retries,
         )
-        self._n, self._parallel = config.rollout.n, config.rollout.parallel
-        self._max_turns = config.rollout.max_turns
+        self._config, self._limits = config, Limits.of(config.rollout)
+        self.num_running = 0
 
-    async def forever(self, split: str = "train") -> None:
-        """Play the split again and again; while nothing works, ever more slowly."""
-        pause_s = 1.0
-        while True:
-            ends = await self.once(split)
-            if not ends:
-                raise ClawError(f"plugin {self._plugin.name!r} has no tasks in {split!r}")
-            if ends.keys() != {End.FAILED}:
-                pause_s = 1.0
-                continue
-            log.warning("all %d episodes failed; again in %g s", ends.total(), pause_s)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, MAX_PAUSE_S)
+    async def forever(self, engine: WireEngine, split: str = "train") -> None:
+        """Play the split again and again; no pass waits for the last episode of the one before."""
+        pace = Pace(engine, self._config)
+
+        def ended(attempt: Attempt, episode: Episode, result: Result) -> None:
+            pace.note(result)
+
+        await self._play(self._endlessly(split), ended, pace)
 
     async def once(
-        self, split: str, on_result: Callable[[Result], None] | None = None
+        self, split: str, on_end: OnEnd | None = None, *,
+        is_wanted: Callable[[Attempt], bool] = lambda attempt: True,
     ) -> Counter[End]:
         """Play each task in a group of attempts, and count the ends. Failures stop no sibling."""
-        room = asyncio.Semaphore(self._parallel)
         ends: Counter[End] = Counter()
-        failure = None
-        async with aclosing(self._attempts(split)) as attempts, asyncio.TaskGroup() as running:
+
+        def ended(attempt: Attempt, episode: Episode, result: Result) -> None:
+            ends[result.end] += 1
+            if on_end is not None:
+                on_end(attempt, episode, result)
+
+        await self._play(self._attempts(split), ended, is_wanted=is_wanted)
+        return ends
+
+    async def _play(
+        self, stream: AsyncGenerator[Attempt, None], ended: OnEnd, pace: Pace | None = None,
+        is_wanted: Callable[[Attempt], bool] = lambda attempt: True,
+    ) -> None:
+        room = asyncio.Semaphore(self._config.rollout.parallel)
+        failure: Exception | None = None
+        async with aclosing(stream) as attempts, asyncio.TaskGroup() as running:
             try:
-                async for task, group in attempts:
+                async for attempt in attempts:
+                    if not is_wanted(attempt):
+                        continue
                     await room.acquire()
-                    running.create_task(self._attempt(room, ends, task, group, on_result))
-            except BoundaryError as error:  # what runs already may still end well
+                    if pace is not None and attempt.number == 0:
+                        await pace.wait()
+                    running.create_task(self._attempt(room, attempt, ended))
+            except (BoundaryError, ClawError) as error:  # what runs already may still end well
                 failure = error
-        if failure is not None:
+        if isinstance(failure, BoundaryError):
             raise ClawError(
                 f"the tasks of plugin {self._plugin.name!r} cannot be read", found=str(failure)
             )
-        return ends
+        if failure is not None:
+            raise failure
 
-    async def _attempts(self, split: str) -> AsyncGenerator[tuple[Task, str], None]:
+    # --- which attempts ----------------------------------------------------------------------
+
+    async def _endlessly(self, split: str) -> AsyncGenerator[Attempt, None]:
+        while True:
+            is_empty = True
+            async with aclosing(self._attempts(split)) as attempts:
+                async for attempt in attempts:
+                    is_empty = False
+                    yield attempt
+            if is_empty:
+                raise ClawError(f"plugin {self._plugin.name!r} has no tasks in {split!r}")
+
+    async def _attempts(self, split: str) -> AsyncGenerator[Attempt, None]:
         lane = Lane("tasks")  # a plugin may read files or the network between two tasks
         try:
             iterator = await self._on(lane, lambda: iter(
@@ -83,8 +125,8 @@ class Episodes:
             ))
             while (task := await self._on(lane, lambda: next(iterator, None))) is not None:
                 group = new_id("group")
-                for _ in range(self._n):
-                    yield task, group
+                for number in range(self._config.rollout.n):
+                    yield Attempt(task, group, number)
         finally:
             lane.close()
 
@@ -92,30 +134,38 @@ class Episodes:
         with boundary(Boundary.ENV):
             return await lane.call(function, deadline_s=TASKS_DEADLINE_S)
 
-    async def _attempt(
-        self, room: asyncio.Semaphore, ends: Counter[End], task: Task, group: str,
-        on_result: Callable[[Result], None] | None,
-    ) -> None:
-        self._engine.episodes += 1
+    # --- one attempt -------------------------------------------------------------------------
+
+    async def _attempt(self, room: asyncio.Semaphore, attempt: Attempt, ended: OnEnd) -> None:
+        self.num_running += 1
         try:
-            result = await Episode(
-                self._engine, self._plugin, self._settings, task, group, self._judges,
-                self._max_turns,
-            ).play()
+            episode, result = await self._until_it_counts(attempt)
         finally:
-            self._engine.episodes -= 1
+            self.num_running -= 1
             room.release()
-        ends[result.end] += 1
-        self._tell(result, group)
-        if on_result is not None:
-            on_result(result)
+        ended(attempt, episode, result)
+
+    async def _until_it_counts(self, attempt: Attempt) -> tuple[Episode, Result]:
+        """Play the attempt, and anew after a failure of the infrastructure, a few times."""
+        left = self._config.rollout.retries
+        while True:
+            episode = Episode(
+                self._policy, self._plugin, self._settings, attempt.task, attempt.group,
+                self._judges, self._limits, self._kind, may_again=left > 0,
+            )
+            result = await episode.play()
+            self._tell(result, attempt.group)
+            if not result.is_again:
+                return episode, result
+            left -= 1
 
     def _tell(self, result: Result, group: str) -> None:
-        log.info("task %s: %s, outcome %s, %d turns %s", result.task_id, result.end,
-                 result.outcome, result.num_turns, result.failure)
+        log.info("task %s: %s, outcome %s, %d turns %s%s", result.task_id, result.end,
+                 result.outcome, result.num_turns, result.failure,
+                 "; played again" if result.is_again else "")
         trace = Trace(
             result.trace_id, "default", self._plugin.name, result.task_id, group, result.end,
-            result.outcome, result.failure,
+            result.outcome, result.judge, result.failure,
         )
         try:
             with boundary(Boundary.ENV):

@@ -27,7 +27,7 @@ STOP_S = 20.0
 
 def run(
     config: RunConfig, *, actor: str, run_dir: Path, api_key: str, ready: Path | None,
-    trace_hooks: bool = False,
+    trace_hooks: bool = False, watches_parent: bool = True,
 ) -> None:
     """Host the run's plugin until SIGTERM, the actor's stop, or the end of the parent."""
     plugin = registry.load(config.plugin_name, trace_hooks=trace_hooks)
@@ -36,7 +36,9 @@ def run(
             f"plugin {plugin.name!r} has nothing to run",
             allowed="claw_app, or claw_tasks with claw_env", do="implement one of them",
         )
-    asyncio.run(Host(config, plugin, actor=actor, api_key=api_key, ready=ready).run())
+    made = Host(config, plugin, actor=actor, api_key=api_key, ready=ready,
+                watches_parent=watches_parent)
+    asyncio.run(made.run())
 
 
 class Host:
@@ -44,8 +46,9 @@ class Host:
 
     def __init__(
         self, config: RunConfig, plugin: registry.Plugin, *, actor: str, api_key: str,
-        ready: Path | None,
+        ready: Path | None, watches_parent: bool = True,
     ) -> None:
+        self._watches_parent = watches_parent
         self._config, self._plugin, self._key, self._ready = config, plugin, api_key, ready
         keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
         self._engine = WireEngine(
@@ -59,10 +62,9 @@ class Host:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._end.set)
         work = self._serve() if self._plugin.has("claw_app") else self._play()
-        watchers = [
-            asyncio.create_task(watcher)
-            for watcher in (self._end.wait(), _orphaned(parent.pid()), self._stopped())
-        ]
+        watchers = [asyncio.create_task(w) for w in (self._end.wait(), self._stopped())]
+        if self._watches_parent:
+            watchers.append(asyncio.create_task(_orphaned(parent.pid())))
         try:
             await _until_any(asyncio.create_task(work), watchers)
         finally:
@@ -70,8 +72,8 @@ class Host:
                 self._ready.unlink(missing_ok=True)
             await self._engine.close()
 
-    async def _stopped(self) -> None:
-        await self._engine.stopped.wait()
+    async def _stopped(self) -> bool:
+        return await self._engine.stopped.wait()
 
     async def _serve(self) -> None:
         from claw.engine.runner.http import Http  # uvicorn, for plugins with an app only
@@ -90,7 +92,8 @@ class Host:
         episodes = Episodes(self._engine, self._plugin, self._config)
         await self._engine.open()
         self._say_ready("")
-        await episodes.forever()
+        self._engine.num_episodes = lambda: episodes.num_running
+        await episodes.forever(self._engine)
 
     def _say_ready(self, address: str) -> None:
         log.info("ready %s", address)
@@ -117,10 +120,9 @@ async def _until_any(work: "asyncio.Task[None]", watchers: list["asyncio.Task[An
             task.result()
 
 
-async def _orphaned(launcher: int) -> None:
+async def _orphaned(launcher: int) -> bool:
     """Return when the process that started this one has gone."""
     while os.getppid() == launcher:
         await asyncio.sleep(0.5)
     log.warning("the launcher is gone; stopping")
-
-
+    return True

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from claw.records import Message
+from claw.sdk.clip import clip
 from claw.sdk.judging import Case, Verdict
 
 Ask = Callable[[list[Message], float, int], Awaitable[str]]
@@ -172,10 +173,7 @@ def _text(message: Message) -> str:
     lines = [content or "", *(f"calls {f.get('name')}({f.get('arguments')})" for f in calls)]
     text = "\n".join(line for line in lines if line)
     text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    if len(text) <= MAX_CHARS:
-        return text
-    half = MAX_CHARS // 2
-    return f"{text[:half]}\n[... {len(text) - MAX_CHARS} characters left out ...]\n{text[-half:]}"
+    return clip(text, MAX_CHARS)
 
 
 @dataclass(eq=False)

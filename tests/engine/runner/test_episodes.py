@@ -10,12 +10,12 @@ from test_wire_engine import engine_at
 
 from claw import config
 from claw.engine.runner.episodes import Episodes
-from claw.engine.runner.lane import Lane
 from claw.engine.wire import unpack
 from claw.errors import ClawError, UsageError
 from claw.records import End, Signal, Task
 from claw.sdk import Verdict, registry
 from claw.sdk.doubles import DoublePlugin, EchoEnv
+from claw.sdk.lane import Lane
 
 
 @pytest.fixture
@@ -27,15 +27,15 @@ def play(address, plugin=None, script=None, overrides=(), deadline_s=None):
     """Play the train split once; return (results, actor, plugin)."""
     plugin = plugin or DoublePlugin()
     settings = config.load(overrides=(
-        "rollout.n=2", "plugin.double.tasks=1", *overrides,
+        "rollout.n=2", "rollout.retries=0", "plugin.double.tasks=1", *overrides,
     ))
     results = []
 
     async def work():
         async with FakeActor(address, script) as actor, engine_at(address) as engine:
             episodes = Episodes(engine, registry.from_object("double", plugin), settings)
-            await episodes.once("train", results.append)
-            assert engine.episodes == 0
+            await episodes.once("train", lambda attempt, episode, result: results.append(result))
+            assert episodes.num_running == 0
             return actor
 
     actor = asyncio.run(asyncio.wait_for(work(), 40))
@@ -69,7 +69,8 @@ def test_a_turn_is_asked_with_the_whole_conversation_and_its_next_state_reported
     assert [s.vote for m in (first, last) for s in signals_of(m)] == [1, 1]
     assert [s.number for m in (first, last) for s in signals_of(m)] == [None, 1.0]
     assert actor.of("trace.end")[0].fields == {
-        "trace_id": results[0].trace_id, "end": "done", "outcome": 1.0, "failure": "",
+        "trace_id": results[0].trace_id, "end": "done", "outcome": 1.0, "judge": "echo",
+        "failure": "", "again": False,
     }
 
 
@@ -207,11 +208,12 @@ def test_an_env_that_never_comes_back_fails_alone_and_is_closed(address, monkeyp
 
     plugin = DoublePlugin(make_env=lambda t: Stuck(2))
     monkeypatch.setattr(
-        "claw.engine.runner.lane.Lane.call", _with_deadline(Lane.call, 0.2)
+        "claw.sdk.lane.Lane.call", _with_deadline(Lane.call, 0.2)
     )
     results, _, _ = play(address, plugin, overrides=("rollout.n=1",))
     free.set()
-    assert [r.failure for r in results] == ["env: TimeoutError: "]
+    assert [r.failure for r in results] == [
+        "env: TimeoutError: reply() did not come back within 1.8e+03 s"]
     assert plugin.envs[0].closed == 1
 
 
@@ -306,12 +308,13 @@ def test_an_unknown_judge_is_refused_at_start(address):
 
 def test_stopping_closes_environments_and_reports_the_end(address):
     plugin = DoublePlugin()
-    settings = config.load(overrides=("rollout.n=2", "plugin.double.tasks=1"))
+    settings = config.load(overrides=(
+        "rollout.n=2", "rollout.parallel=2", "plugin.double.tasks=1"))
 
     async def work():
         async with FakeActor(address, lambda a, m: []) as actor, engine_at(address) as engine:
             episodes = Episodes(engine, registry.from_object("double", plugin), settings)
-            playing = asyncio.create_task(episodes.forever())
+            playing = asyncio.create_task(episodes.forever(engine))
             await actor.until("turn.ask", 2)
             playing.cancel()
             await asyncio.gather(playing, return_exceptions=True)
@@ -328,7 +331,7 @@ def test_a_split_without_tasks_is_told(address):
     async def work():
         async with FakeActor(address), engine_at(address) as engine:
             plugin = registry.from_object("double", DoublePlugin())
-            await Episodes(engine, plugin, settings).forever()
+            await Episodes(engine, plugin, settings).forever(engine)
 
     with pytest.raises(ClawError, match="has no tasks in 'train'"):
         asyncio.run(asyncio.wait_for(work(), 30))

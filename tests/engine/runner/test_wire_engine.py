@@ -11,6 +11,7 @@ from claw.engine import wire
 from claw.engine.runner import pending as pending_module
 from claw.engine.runner.engine import WireEngine
 from claw.engine.runner.pending import Pending
+from claw.engine.runner.result import Result
 from claw.engine.wire import Message
 from claw.records import End, Signal, Task
 from claw.sdk import Ask, EngineError
@@ -301,9 +302,10 @@ def test_traces_carry_no_private_answer(address):
             await engine.next_state("turn_1", [{"role": "user", "content": "y"}], [signal])
             sent = actor.of("trace.next")[0]["signals"][0]
             assert wire.unpack(Signal, sent, {}) == signal
-            await engine.end_trace(trace, End.DONE, 1.0, "")
+            await engine.end_trace(Result("t", trace, End.DONE, 1.0, "echo"))
             assert actor.of("trace.end")[0].fields == {
-                "trace_id": trace, "end": "done", "outcome": 1.0, "failure": "",
+                "trace_id": trace, "end": "done", "outcome": 1.0, "judge": "echo", "failure": "",
+                "again": False,
             }
 
     run(work())

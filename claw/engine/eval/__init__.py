@@ -1,0 +1,1 @@
+"""`claw eval`: a policy measured on a plugin's tasks."""
