@@ -54,3 +54,16 @@ def sglang_python() -> str:
     if not python.exists():
         missing("SGLang's environment", f"no {python}; make it: make sglang")
     return str(python)
+
+
+@pytest.fixture(scope="session")
+def needs_docker() -> None:
+    """A container engine with claw's base image; tools/docker.sh brings up both."""
+    from claw.errors import ClawError
+    from claw.sdk.sandbox import engine, spec
+
+    try:
+        with engine.speaking("looking for the base image", spec.BASE_IMAGE):
+            engine.api().inspect_image(spec.BASE_IMAGE)
+    except ClawError as error:
+        missing("a container engine with claw's base image", str(error))

@@ -10,13 +10,15 @@ enough capabilities to start, and to kill, processes of other users. Process 1 c
 inside its container, another user cannot trace it, and so nobody else writes to its output.
 
 Each command has a keeper: a process that adopts whatever the command orphans (it is a "subreaper"),
-so that its descendants are the command's whole tree, also those that called setsid.
+so that its descendants are the command's whole tree, also those that called setsid. Forking is most
+of what a command costs, so the next keeper, and the process that becomes its command, already wait.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import resource
@@ -231,19 +233,19 @@ def shell() -> str:
     return next((p for p in ("/bin/bash", "/usr/bin/bash") if os.access(p, os.X_OK)), "/bin/sh")
 
 
-def start(request: Any, stdin: int, stdout: int, stderr: int, settings: Any) -> NoReturn:
-    """In the new process: become the command."""
+def become_command(orders: int, stdin: int, stdout: int, stderr: int, settings: Any) -> NoReturn:
+    """In a new process: wait for the request, and become what it asks for."""
     code, what = 126, "user"
     try:
         for signum in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(signum, signal.SIG_DFL)
         os.setsid()
-        os.dup2(stdin, 0)
-        os.dup2(stdout, 1)
-        os.dup2(stderr, 2)
-        os.closerange(3, 256)
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")  # rather this than the agent
+        raw = read_exactly(orders, REQUEST.size)
+        request = json.loads(read_exactly(orders, REQUEST.unpack(raw)[0]))
+        for here, there in ((stdin, 0), (stdout, 1), (stderr, 2)):
+            os.dup2(here, there)
         who = person(request["user"])
         if settings["can_switch"]:
             become(who, settings["capabilities"])
@@ -262,62 +264,72 @@ def start(request: Any, stdin: int, stdout: int, stderr: int, settings: Any) -> 
         text = f"{what}: {error.strerror}\n".encode("utf-8", "replace")
         with contextlib.suppress(OSError):
             os.write(2, text)
+    except EOFError:  # swept before there was a request
+        pass
     os._exit(code)
 
 
 class Keeper:
     """Runs one command, says what became of it, and stays while something of it lives."""
 
-    def __init__(self, request: Any, body: bytes, settings: Any) -> None:
-        self.request, self.body, self.settings = request, memoryview(body), settings
-        self.kept: dict[int, Kept] = {}
-        self.stdin = -1
-        self.main = -1
-        self.status: int | None = None
-        self.poll = select.poll()
-
-    def run(self, report: int) -> NoReturn:
+    def __init__(self, settings: Any) -> None:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         self.wake, wake_up = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_up)
+        self.status: int | None = None
+        self.body = memoryview(b"")
+        self.kept: dict[int, Kept] = {}
+        self.poll = select.poll()
+        orders, self.orders = os.pipe2(os.O_CLOEXEC)
+        stdin, self.stdin = os.pipe2(os.O_CLOEXEC)
+        self.out, stdout = os.pipe2(os.O_CLOEXEC)
+        self.err, stderr = os.pipe2(os.O_CLOEXEC)
+        self.main = os.fork()
+        if self.main == 0:
+            for fd in (self.orders, self.stdin):  # or it would wait for itself
+                os.close(fd)
+            become_command(orders, stdin, stdout, stderr, settings)
+        for fd in (orders, stdin, stdout, stderr):
+            os.close(fd)
+        for fd in (self.stdin, self.out, self.err):
+            os.set_blocking(fd, False)
+
+    def run(self, orders: int, report: int) -> NoReturn:
+        """Wait for the request, carry it out, and answer."""
+        sizes = REQUEST.unpack(read_exactly(orders, REQUEST.size))
+        raw, body = (read_exactly(orders, size) for size in sizes)
+        os.close(orders)
+        request = json.loads(raw)
         began, killed_before = time.monotonic(), oom_kills()
-        out, err = self.begin()
-        in_time = self.watch(began + self.request["timeout_s"])
+        self.begin(request, raw, body)
+        in_time = self.watch(began + request["timeout_s"])
         is_dead = True if in_time else kill_tree()
         self.drain()
+        out, err = self.kept[self.out], self.kept[self.err]
         header = {
             "exit": exit_code(self.status) if in_time else None, "timed_out": not in_time,
             "oom": oom_kills() > killed_before, "seconds": time.monotonic() - began,
-            "left_out": [self.kept[out].left_out(), self.kept[err].left_out()],
-            "stuck": not is_dead,
+            "left_out": [out.left_out(), err.left_out()], "stuck": not is_dead,
         }
-        send_answer(report, header, self.kept[out], self.kept[err])
+        send_answer(report, header, out, err)
         os.close(report)
         self.linger()
         os._exit(0)
 
-    def begin(self) -> tuple[int, int]:
-        """Start the command; return where its output is read."""
-        out, out_w = os.pipe2(os.O_CLOEXEC)
-        err, err_w = os.pipe2(os.O_CLOEXEC)
-        if self.body:
-            in_r, self.stdin = os.pipe2(os.O_CLOEXEC)
-            os.set_blocking(self.stdin, False)
+    def begin(self, request: Any, raw: bytes, body: bytes) -> None:
+        """Let the waiting process become the command."""
+        write_all(self.orders, REQUEST.pack(len(raw), 0) + raw)
+        os.close(self.orders)
+        self.poll.register(self.wake, select.POLLIN)
+        for fd in (self.out, self.err):
+            self.kept[fd] = Kept(request["max_output"])
+            self.poll.register(fd, select.POLLIN)
+        self.body = memoryview(body)
+        if body:
             self.poll.register(self.stdin, select.POLLOUT)
         else:
-            in_r = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        self.main = os.fork()
-        if self.main == 0:
-            start(self.request, in_r, out_w, err_w, self.settings)
-        for fd in (in_r, out_w, err_w):
-            os.close(fd)
-        for fd in (out, err):
-            os.set_blocking(fd, False)
-            self.kept[fd] = Kept(self.request["max_output"])
-            self.poll.register(fd, select.POLLIN)
-        self.poll.register(self.wake, select.POLLIN)
-        return out, err
+            os.close(self.stdin)
 
     def watch(self, end: float) -> bool:
         """Move bytes until the command ends; False when its deadline came first."""
@@ -357,7 +369,6 @@ class Keeper:
             self.body = self.body[:0]
         if not self.body:
             self.forget(self.stdin)
-            self.stdin = -1
         return True
 
     def forget(self, fd: int) -> None:
@@ -404,6 +415,16 @@ def write_all(fd: int, data: bytes | bytearray) -> None:
         view = view[os.write(fd, view):]
 
 
+def read_exactly(fd: int, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        more = os.read(fd, min(count - len(data), 1 << 20))
+        if not more:
+            raise EOFError
+        data += more
+    return bytes(data)
+
+
 def send_answer(fd: int, header: Any, out: Kept | None = None, err: Kept | None = None) -> None:
     raw = json.dumps(header).encode()
     sizes = [len(k.head) + len(k.tail) if k else 0 for k in (out, err)]
@@ -420,9 +441,11 @@ class Agent:
         self.end = time.monotonic() + settings["lifetime_s"]
         self.poll = select.poll()
         self.poll.register(0, select.POLLIN)
+        self.ready: tuple[int, int] | None = None
+        """orders and report of the keeper that waits"""
 
     def left_ms(self) -> float:
-        left = self.end - time.monotonic()
+        left: float = self.end - time.monotonic()
         if left <= 0:
             os._exit(0)
         return left * 1000
@@ -442,40 +465,76 @@ class Agent:
     def serve(self) -> NoReturn:
         write_all(1, HELLO)
         while True:
-            size, body = REQUEST.unpack(self.read(REQUEST.size))
-            request = json.loads(self.read(size))
-            self.answer(request, self.read(body))
+            with contextlib.suppress(OSError):  # then the request says so
+                self.prepare()
+            sizes = self.read(REQUEST.size)
+            size, body = REQUEST.unpack(sizes)
+            raw = self.read(size)
+            if json.loads(raw)["op"] == "sweep":
+                self.sweep()
+            else:
+                self.answer(sizes + raw, self.read(body))
 
-    def answer(self, request: Any, body: bytes) -> None:
-        if request["op"] == "sweep":
-            with contextlib.suppress(OSError):
-                os.kill(-1, signal.SIGKILL)  # process 1 is spared
-            send_answer(1, {})
-            return
+    def sweep(self) -> None:
+        with contextlib.suppress(OSError):
+            os.kill(-1, signal.SIGKILL)  # process 1 is spared
+        self.drop()
+        send_answer(1, {})
+
+    def prepare(self) -> None:
+        """Have a keeper that waits for the next request."""
+        if self.ready:
+            poll = select.poll()
+            poll.register(self.ready[1], select.POLLIN)
+            if not poll.poll(0):
+                return
+            self.drop()  # it was killed
+        orders, for_agent = os.pipe2(os.O_CLOEXEC)
         report, for_keeper = os.pipe2(os.O_CLOEXEC)
         try:
-            pid = os.fork()
+            if os.fork() == 0:
+                for fd in (for_agent, report):
+                    os.close(fd)
+                self.become_keeper(orders, for_keeper)
+            self.ready = for_agent, report
+        except OSError:
+            for fd in (for_agent, report):
+                os.close(fd)
+            raise
+        finally:
+            for fd in (orders, for_keeper):
+                os.close(fd)
+
+    def drop(self) -> None:
+        """Let the waiting keeper go, if there is one: without a request it ends."""
+        for fd in self.ready or ():
+            os.close(fd)
+        self.ready = None
+
+    def become_keeper(self, orders: int, report: int) -> NoReturn:
+        nowhere = os.open("/dev/null", os.O_RDWR)
+        for fd in (0, 1):
+            os.dup2(nowhere, fd)
+        try:
+            Keeper(self.settings).run(orders, report)
+        except (OSError, EOFError):
+            os._exit(1)
+
+    def answer(self, head: bytes, body: bytes) -> None:
+        try:
+            self.prepare()
+            assert self.ready
+            (orders, report), self.ready = self.ready, None
         except OSError as error:
-            os.close(report)
-            os.close(for_keeper)
             send_answer(1, {"no_process": error.strerror})
             return
-        if pid == 0:
-            os.close(report)
-            self.become_keeper(request, body, for_keeper)
-        os.close(for_keeper)
+        with contextlib.suppress(OSError):  # a dead keeper's report says so
+            write_all(orders, head)
+            write_all(orders, body)
+        os.close(orders)
+        with contextlib.suppress(OSError):
+            self.prepare()
         self.forward(report)
-
-    def become_keeper(self, request: Any, body: bytes, report: int) -> NoReturn:
-        try:
-            nowhere = os.open("/dev/null", os.O_RDWR)
-            for fd in (0, 1):
-                os.dup2(nowhere, fd)
-            Keeper(request, body, self.settings).run(report)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                send_answer(report, {"no_process": error.strerror})
-        os._exit(1)
 
     def forward(self, report: int) -> None:
         """Send on what the keeper says, whole; say so if it died first."""
@@ -497,6 +556,7 @@ class Agent:
         if answer:
             write_all(1, answer)
         else:
+            self.drop()  # whatever killed the keeper may have met the next one as well
             send_answer(1, {"lost": True})
 
 
@@ -516,5 +576,6 @@ def main(settings: Any) -> NoReturn:
     if settings["can_switch"]:
         make_workdir(settings["workdir"], settings["user"])
     hide(settings)
+    gc.freeze()  # what never changes need not be copied by every fork
     Agent(settings).serve()
 

@@ -4,11 +4,11 @@ Owns: the framing of the engine's stream and of the agent's protocol, and the ho
 Does not own: containers, or what a request means inside (agent.py).
 """
 
+import contextlib
 import json
 import socket
 import struct
 import time
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from claw.sdk.sandbox import agent
@@ -39,8 +39,8 @@ class Channel(Protocol):
 class EngineChannel:
     """The engine's attach stream: stdout and stderr come in frames."""
 
-    def __init__(self, sock: socket.socket, keep: object = None) -> None:
-        self._sock, self._keep = sock, keep
+    def __init__(self, attached: Any) -> None:
+        self._attached, self._sock = attached, socket_of(attached)
         self._raw = bytearray()
         self._out = bytearray()
         self.stderr = b""
@@ -89,7 +89,23 @@ class EngineChannel:
 
     def close(self) -> None:
         """Close the connection; for the agent that is the end."""
-        self._sock.close()
+        hang_up(self._attached)
+
+
+def socket_of(attached: Any) -> socket.socket:
+    """The socket in what the SDK returns for a stream; some transports return it bare."""
+    found: socket.socket = getattr(attached, "_sock", attached)
+    return found
+
+
+def hang_up(attached: Any) -> None:
+    """Close a stream of the SDK at once: file, socket and response hold it open together."""
+    with contextlib.suppress(OSError):
+        socket_of(attached).shutdown(socket.SHUT_RDWR)
+    response = getattr(attached, "_response", None)
+    for part in (response, attached, socket_of(attached)):
+        if part is not None:
+            part.close()
 
 
 def _left(end: float) -> float:
@@ -153,6 +169,3 @@ def with_gap(kept: bytes, left_out: int) -> bytes:
         return kept
     half = (len(kept) + 1) // 2
     return kept[:half] + f"\n[... {left_out} bytes left out ...]\n".encode() + kept[half:]
-
-
-Ask = Callable[[dict[str, Any], bytes], Ran]
