@@ -55,7 +55,8 @@ def _steps(
         role = message.get("role")
         if role == "tool" and steps and steps[-1]["source"] == "agent":
             observed = steps[-1].setdefault("observation", {"results": []})
-            observed["results"].append(_result(message))
+            called = {c["tool_call_id"] for c in steps[-1].get("tool_calls", ())}
+            observed["results"].append(_result(message, called))
             continue
         step: dict[str, Any] = {"step_id": len(steps) + 1}
         if index < len(times):
@@ -95,9 +96,9 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _result(message: Message) -> dict[str, Any]:
+def _result(message: Message, called: set[str]) -> dict[str, Any]:
     made: dict[str, Any] = {"content": _text(message)}
-    if message.get("tool_call_id"):
+    if message.get("tool_call_id") in called:  # a reader refuses a result of no call
         made["source_call_id"] = str(message["tool_call_id"])
     return made
 

@@ -18,7 +18,7 @@ class RewardError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Tests:
+class Counts:
     """How many of a verifier's tests passed."""
 
     passed: int
@@ -59,7 +59,7 @@ def one(rewards: Mapping[str, float]) -> float:
     return sum(rewards.values()) / len(rewards)
 
 
-def from_ctrf(data: bytes) -> Tests | None:
+def from_ctrf(data: bytes) -> Counts | None:
     """Return the counts of a CTRF report; None for what is none."""
     try:
         tests = json.loads(_text(data))["results"]["tests"]
@@ -68,7 +68,7 @@ def from_ctrf(data: bytes) -> Tests | None:
         return None
     counted = [(name, s) for name, s in status if s != "skipped"]
     failed = [name[:200] for name, s in counted if s != "passed"]
-    return Tests(len(counted) - len(failed), len(counted), tuple(failed[:20])) if counted else None
+    return Counts(len(counted) - len(failed), len(counted), tuple(failed[:20])) if counted else None
 
 
 def _text(data: bytes) -> str:

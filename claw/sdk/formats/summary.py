@@ -6,7 +6,7 @@ Does not own: running them.
 
 import re
 
-from claw.sdk.formats.reward import Tests
+from claw.sdk.formats.reward import Counts
 
 _SECTION = re.compile(r"=+ short test summary info =+\s*$", re.MULTILINE)
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -15,7 +15,7 @@ PASSED = ("PASSED", "XFAIL", "SKIPPED")
 KNOWN = (*PASSED, "FAILED", "XPASS", "ERROR")
 
 
-def read(text: str) -> Tests | None:
+def read(text: str) -> Counts | None:
     """Return the counts of the last summary; None without one, or with an empty one."""
     plain = _ESCAPES.sub("", text).replace("\r", "")
     sections = list(_SECTION.finditer(plain))
@@ -30,7 +30,7 @@ def read(text: str) -> Tests | None:
     if not status:
         return None
     failed = [name for name, word in status.items() if word not in PASSED]
-    return Tests(len(status) - len(failed), len(status), tuple(failed[:20]))
+    return Counts(len(status) - len(failed), len(status), tuple(failed[:20]))
 
 
 def _name(word: str, rest: str) -> str:

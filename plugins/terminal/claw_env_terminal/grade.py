@@ -67,6 +67,8 @@ def grade(
         return _graded(box, folder, machine, config)
     box.sweep()
     fresh = clean_copy(box, folder, machine)
+    if fresh is None:
+        return _nothing("the working directory cannot be copied: unreadable, or too large", "")
     try:
         return _graded(fresh, folder, machine, config)
     finally:
@@ -140,7 +142,7 @@ def _from_files(
     return _counted(tests, rewards, said)
 
 
-def _counted(tests: reward.Tests, rewards: Mapping[str, float], said: str) -> Grade:
+def _counted(tests: reward.Counts, rewards: Mapping[str, float], said: str) -> Grade:
     failed = f"; failed: {', '.join(tests.failed[:5])}" if tests.failed else ""
     reason = f"{tests.passed} of {tests.total} tests passed{failed}"
     # the reward decides what is solved; a report of passed tests alone does not

@@ -16,13 +16,13 @@ from .env import Acted, TerminalEnv
 from .grade import Grade
 from .settings import TerminalConfig
 
-CHECKER = "checker, no model"
-
 
 class CommandsJudge:
     """+1 for a turn whose commands all succeeded, -1 for one that failed or did nothing."""
 
     name = "commands"
+    is_checker = True
+    """its figures are shown as those of a checker, not of a judge"""
 
     def __init__(self, config: TerminalConfig) -> None:
         self._config = config
@@ -31,7 +31,7 @@ class CommandsJudge:
         """Judge a turn; the last one holds the outcome too."""
         env = case.metadata.get("env")
         if not isinstance(env, TerminalEnv):
-            return Verdict(reason=f"{CHECKER}: no terminal episode")
+            return Verdict(reason="no terminal episode")
         index = int(case.metadata.get("index", -1))
         acted = env.acted[index] if 0 <= index < len(env.acted) else None
         if not case.final:
@@ -40,15 +40,15 @@ class CommandsJudge:
         number = outcome(graded, self._config.outcome)
         vote = 1 if graded.is_solved else -1
         given = hints.of(acted) if self._config.hints and acted is not None else ()
-        return Verdict(vote, (vote,), number, given, f"{CHECKER}: {graded.reason}")
+        return Verdict(vote, (vote,), number, given, graded.reason)
 
     def _of_turn(self, acted: Acted | None) -> Verdict:
         if acted is None:
-            return Verdict(reason=f"{CHECKER}: the turn was not seen")
+            return Verdict(reason="the turn was not seen")
         vote = 1 if set(acted.kinds) == {"ok"} else -1
         given = hints.of(acted) if self._config.hints else ()
         codes = ", ".join(str(c) for c in acted.exit_codes if c is not None)
-        reason = f"{CHECKER}: {', '.join(acted.kinds)}{f'; exit code {codes}' if codes else ''}"
+        reason = ", ".join(acted.kinds) + (f"; exit code {codes}" if codes else "")
         return Verdict(vote, (vote,), hints=given, reason=reason)
 
 

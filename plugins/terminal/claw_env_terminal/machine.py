@@ -10,15 +10,22 @@ from dataclasses import dataclass, replace
 
 from claw.sdk.formats.folder import FormatError, Healthcheck, TaskFolder
 from claw.sdk.formats.harbor import substituted
-from claw.sdk.sandbox import Sandbox, SandboxError, Spec, images, open_sandbox
+from claw.sdk.sandbox import (
+    ROOT_CAPABILITIES,
+    Sandbox,
+    SandboxError,
+    Spec,
+    images,
+    open_sandbox,
+)
 
 from .settings import TerminalConfig
 
 ROOT = "0:0"
-GRADER_RIGHTS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
-"""of root where the agent is somebody else: it reads what the agent hid and can act as the agent"""
 LOGS = "/logs"
 SETUP_S = 60.0
+MAX_COPY = 32 << 20
+"""bytes of a working directory that is graded elsewhere"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,8 @@ def of(folder: TaskFolder, config: TerminalConfig) -> Machine:
         network="fenced" if folder.network == "public" and config.network == "task" else "none",
         user=agent, workdir=folder.workdir or about.workdir or "/work",
         tmpfs_mb=max(1, min(256, memory // 4)),
-        capabilities=config.capabilities if is_root(agent) else GRADER_RIGHTS,
+        # where the agent is not root, root reads what it hid and can act as it
+        capabilities=config.capabilities if is_root(agent) else ROOT_CAPABILITIES,
         engine=config.engine, runtime=config.runtime, lifetime_s=_lifetime_s(folder, config),
     )
     return Machine(spec, agent, grader, substituted(dict(folder.env), variables(config)))
@@ -114,18 +122,20 @@ def wait_healthy(box: Sandbox, check: Healthcheck, machine: Machine) -> None:
         time.sleep(check.start_interval_s if is_starting else check.interval_s)
 
 
-def clean_copy(box: Sandbox, folder: TaskFolder, machine: Machine) -> Sandbox:
-    """Open a second sandbox that holds the agent's working directory and nothing else of it."""
+def clean_copy(box: Sandbox, folder: TaskFolder, machine: Machine) -> Sandbox | None:
+    """Open a second sandbox that holds the agent's working directory and nothing else of it.
+
+    None when the agent has put more there than can be copied.
+    """
     workdir = machine.spec.workdir
     packed = box.run(["tar", "-C", workdir, "-cf", "-", "."], user=ROOT, timeout_s=SETUP_S,
                      max_output=MAX_COPY)
     if packed.truncated or packed.exit_code != 0:
-        raise SandboxError("the working directory cannot be copied",
-                           found=packed.stderr.decode("utf-8", "replace")[:300],
-                           allowed=f"at most {MAX_COPY} bytes")
-    fresh = prepared(replace(folder, files={}), machine)
+        return None
+    spec = replace(machine.spec, capabilities=ROOT_CAPABILITIES)  # the files keep their owners
+    fresh = prepared(replace(folder, files={}), replace(machine, spec=spec))
     try:
-        script = 'find . -mindepth 1 -delete && tar -xpf -'
+        script = "find . -mindepth 1 -delete && tar -xpf -"
         ran = fresh.run(script, cwd=workdir, user=ROOT, stdin=packed.stdout, timeout_s=SETUP_S)
         if ran.exit_code != 0:
             raise SandboxError("the working directory cannot be unpacked", found=ran.text[:300])
@@ -133,9 +143,6 @@ def clean_copy(box: Sandbox, folder: TaskFolder, machine: Machine) -> Sandbox:
         fresh.close()
         raise
     return fresh
-
-
-MAX_COPY = 64 << 20
 
 
 def _image(folder: TaskFolder, config: TerminalConfig) -> str:
