@@ -60,21 +60,27 @@ class Screens:
         self._need(id)
         until = time.monotonic() + timeout_s
         while True:
+            ended = self._ended(id)  # before the screen, which is then the last one
             screen = DEAD.sub("", self._tmux("capture-pane", "-p", "-t", f"={id}:")).rstrip()
-            if not wait_for:
-                return screen + self._ended(id)
-            if wait_for in screen:
-                return screen + self._ended(id)
+            if not wait_for or wait_for in screen:
+                return screen + ended
+            if ended:
+                return f"{screen}{ended}\n[{wait_for!r} did not appear]"
             if time.monotonic() >= until:
-                return f"{screen}{self._ended(id)}\n[{wait_for!r} did not appear in {timeout_s:g} s]"
+                return f"{screen}\n[{wait_for!r} did not appear in {timeout_s:g} s]"
             time.sleep(POLL_S)
 
     def _ended(self, id: str) -> str:
-        state = self._tmux("display-message", "-p", "-t", f"={id}:",
-                           "#{pane_dead} #{pane_dead_status}").split()
-        if state and state[0] == "1":
-            return f"\n[the program has ended, exit code {state[1] if state[1:] else 'unknown'}]"
-        return ""
+        """Return words about the program's end; nothing while it runs."""
+        for _ in range(3):
+            state = self._tmux("display-message", "-p", "-t", f"={id}:",
+                               "#{pane_dead} #{pane_dead_status}").split()
+            if state[:1] != ["1"]:
+                return ""
+            if len(state) > 1:
+                return f"\n[the program has ended, exit code {state[1]}]"
+            time.sleep(POLL_S)  # the screen closes a moment before the status is known
+        return "\n[the program has ended, killed]"
 
     def _need(self, id: str) -> None:
         ran = self._shell.run_argv([*TMUX, "has-session", "-t", f"={id}"])

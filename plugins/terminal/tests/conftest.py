@@ -20,6 +20,7 @@ timeout_sec = 30
 [environment]
 docker_image = "claw/base:bookworm"
 network_mode = "no-network"
+workdir = "{workdir}"
 """
 SOLVED = 'if [ "$(cat answer.txt 2>/dev/null)" = 42 ]; then r=1; else r=0; fi\n' \
     "echo $r > /logs/verifier/reward.txt\n"
@@ -31,10 +32,10 @@ def folder(tmp_path: Path) -> Callable[..., Path]:
     """Make a Harbor task folder on the base image."""
     def make(
         test: str = SOLVED, *, agent: str = "1000:1000", verifier: str = "root", more: str = "",
-        **files: str,
+        workdir: str = "/work", **files: str,
     ) -> Path:
         made = tmp_path / f"task{len(list(tmp_path.iterdir()))}"
-        toml = TOML.format(agent=agent, verifier=verifier, more=more)
+        toml = TOML.format(agent=agent, verifier=verifier, more=more, workdir=workdir)
         for name, text in {"task.toml": toml, "instruction.md": "Write 42 into answer.txt.\n",
                            "tests/test.sh": test, "tests/secret.txt": "42\n", **files}.items():
             path = made / name

@@ -103,14 +103,29 @@ def test_the_agents_path_and_start_files_are_not_the_graders(
 def test_a_root_agent_that_replaces_the_shell_is_caught_by_a_clean_grading(
     folder: Folder, episode: Episode, run: Run
 ) -> None:
-    cheat = ("printf '#!/usr/bin/python3\nopen(\"/logs/verifier/reward.txt\", \"w\").write(\"1\")' "
-             "> /work/fake; chmod +x /work/fake; rm /usr/bin/bash; cp /work/fake /usr/bin/bash")
-    clean = episode(folder(agent="root"), grading="clean")
-    run(clean, cheat)
-    assert clean.grade().fraction == 0.0
-    honest = episode(folder(agent="root"), grading="clean")
-    run(honest, "echo 42 > answer.txt; mkdir -p deep; ln -s ../answer.txt deep/link")
-    assert honest.grade().fraction == 1.0
+    fake = ("#!/usr/bin/python3\nimport os, sys\nif '/tests/test.sh' in sys.argv:\n"
+            "    open('/logs/verifier/reward.txt', 'w').write('1')\nelse:\n"
+            "    os.execv('/usr/bin/bash.real', sys.argv)\n")
+    cheat = (f"cat > fake <<'END'\n{fake}END\nchmod +x fake; cp /usr/bin/bash /usr/bin/bash.real; "
+             "cp fake /usr/bin/fake && mv /usr/bin/fake /usr/bin/bash")
+    outcomes = {}
+    for grading in ("shared", "clean"):
+        env = episode(folder(agent="root", workdir="/srv"), grading=grading)
+        run(env, cheat)
+        outcomes[grading] = env.grade().fraction
+    assert outcomes == {"shared": 1.0, "clean": 0.0}, "the attack works where a root agent is trusted"
+
+
+def test_a_clean_grading_gets_the_working_directory_whole(
+    folder: Folder, episode: Episode, run: Run
+) -> None:
+    test = 'cd deep && [ "$(readlink link)" = ../answer.txt ] && cd .. &&\n' + SOLVED
+    env = episode(folder(test), grading="clean")
+    run(env, "echo 42 > answer.txt; mkdir deep; ln -s ../answer.txt deep/link; chmod 700 deep")
+    assert env.grade().fraction == 1.0
+    huge = episode(folder(), grading="clean")
+    run(huge, "echo 42 > answer.txt; head -c 40000000 /dev/urandom > big")
+    assert "cannot be copied" in huge.grade().reason
 
 
 def test_a_link_or_a_pipe_in_the_place_of_an_answer_stops_nothing(

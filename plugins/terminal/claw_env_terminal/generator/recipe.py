@@ -4,6 +4,7 @@ Owns: seeds, splits, levels, and putting a made task into Harbor's shape.
 Does not own: what the families ask (`families`), the checker (`check`, which runs in the sandbox).
 """
 
+import hashlib
 import json
 import random
 from dataclasses import asdict, dataclass
@@ -53,9 +54,8 @@ def make(recipe: Recipe, image: str) -> TaskFolder:
     if not names:
         raise FormatError("no family of tasks is left", found=f"level {recipe.level}, families "
                           f"{', '.join(recipe.families)}", do="raise plugin.terminal.level")
-    rng = random.Random(f"{recipe.seed}/{recipe.split}/{recipe.index}")
     name = names[recipe.index % len(names)]
-    made = families.TABLE[name].make(rng)
+    made = _made(name, recipe)
     return TaskFolder(
         format="generated", path=CHECKER.parent,
         name=f"{recipe.split}-{recipe.seed}-{recipe.index:04d}-{name}",
@@ -67,6 +67,17 @@ def make(recipe: Recipe, image: str) -> TaskFolder:
         verifier_timeout_s=60.0, agent_timeout_s=600.0,
         metadata={"family": name, "level": families.TABLE[name].level},
     )
+
+
+def _made(name: str, recipe: Recipe) -> Made:
+    """Draw until the task belongs to the split: a quarter of all that can be drawn is for eval."""
+    rng = random.Random(f"{recipe.seed}/{recipe.split}/{recipe.index}")
+    while True:
+        made = families.TABLE[name].make(rng)
+        drawn = json.dumps([made.instruction, made.checks], sort_keys=True)
+        is_eval = hashlib.sha256(drawn.encode()).digest()[0] % 4 == 0
+        if is_eval == (recipe.split == "eval"):
+            return made
 
 
 def tests(made: Made) -> dict[str, bytes]:
