@@ -37,7 +37,7 @@ $(SGLANG)/ready: tools/install_sglang.sh claw/engine/worker/sglang.py tests/sgla
 docker:
 	bash tools/docker.sh
 
-$(READY): pyproject.toml plugins/personal/pyproject.toml tools/install.sh
+$(READY): pyproject.toml $(wildcard plugins/*/pyproject.toml) tools/install.sh
 	PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/install.sh
 	@touch $(READY)
 

@@ -314,7 +314,7 @@ def substituted(values: dict[str, str], given: dict[str, str]) -> dict[str, str]
             return given[name]
         if default is None:
             raise FormatError(f"the task wants the variable {name}", found="it is not given",
-                              do=f"name it in plugin.terminal.variables and set it before the start")
+                              do="name it in plugin.terminal.variables and set it before the start")
         return default
 
     return {key: _VARIABLE.sub(take, value) for key, value in values.items()}

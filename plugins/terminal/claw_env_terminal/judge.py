@@ -3,8 +3,8 @@
 Owns: from grades and exit codes to verdicts.
 Does not own: running the tests (`grade`), the words of hints (`hints`).
 
-A checker plays the judge here, and its verdicts say so; `judge.kind = "model"` asks a language model
-about each turn instead, and the outcome still comes from the tests.
+A checker plays the judge here, and its figures are labelled so; `judge.kind = "model"` asks a
+language model about each turn instead, and the outcome still comes from the tests.
 """
 
 import asyncio

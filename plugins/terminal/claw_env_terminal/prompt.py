@@ -13,9 +13,9 @@ ls
 The block is run and you see its output. The working directory and variables are kept.
 When the task is complete, write DONE instead of a block."""
 
-TOOLS = """You work on a Linux machine to complete a task. Act through the tools: run commands, use \
-programs on a screen, read and write files. The working directory and variables of the shell are \
-kept between commands. When the task is complete, call finish."""
+TOOLS = """You work on a Linux machine to complete a task. Act through the tools: run commands,
+use programs on a screen, read and write files. The working directory and variables of the shell
+are kept between commands. When the task is complete, call finish."""
 
 
 def messages(folder: TaskFolder, config: TerminalConfig) -> list[Message]:

@@ -40,7 +40,7 @@ class TerminalConfig(BaseModel):
     outcome: Literal["signed", "fraction", "solved"] = "signed"
     """of the passed fraction r: 2r - 1, r itself, or 1 only if all passed, else 0"""
     score: Literal["tests", "reward"] = "tests"
-    """r is the fraction of tests in the verifier's report where it wrote one, or its reward alone"""
+    """r is the fraction of passed tests in the verifier's report if it wrote one, or its reward"""
     hints: bool = False
     """a failed command makes a hint, which a distilling loss learns from"""
     grading: Literal["shared", "clean"] = "shared"

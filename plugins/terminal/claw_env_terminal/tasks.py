@@ -17,7 +17,7 @@ from . import generator
 from .prompt import messages
 from .settings import TerminalConfig
 
-SHIPPED = Path(__file__).parent / "tasks"
+SHIPPED = Path(__file__).parent / "shipped"
 
 
 def of_split(config: TerminalConfig, split: str) -> Iterator[Task]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from claw.sdk.formats.folder import FormatError
 
 from . import files
-from .screen import Screens, ScreenError
+from .screen import ScreenError, Screens
 from .shell import Done, Shell
 
 MAX_CALL_S = 600.0
@@ -149,7 +149,9 @@ def schemas(names: list[str]) -> list[dict[str, Any]]:
 class Tools:
     """The offered tools over one sandbox."""
 
-    def __init__(self, shell: Shell, names: list[str], *, timeout_s: float, max_output: int) -> None:
+    def __init__(
+        self, shell: Shell, names: list[str], *, timeout_s: float, max_output: int
+    ) -> None:
         self._shell, self._screens, self._names = shell, Screens(shell), names
         self._timeout_s, self._max_output = timeout_s, max_output
         self._do: Mapping[str, Callable[[Any], Result]] = {

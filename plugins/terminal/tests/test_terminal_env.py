@@ -1,4 +1,4 @@
-"""An episode: what the policy says, what it sees, what is judged, what is left. On the real engine."""
+"""An episode: what the policy says and sees, what is judged, what is left. On the real engine."""
 
 import asyncio
 import json
@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 from claw_env_terminal.env import Acted, TerminalEnv
+from claw_env_terminal.grade import Grade
 from claw_env_terminal.hints import of as hints_of
 from claw_env_terminal.judge import CommandsJudge, outcome
-from claw_env_terminal.grade import Grade
 from claw_env_terminal.settings import TerminalConfig
 from claw_env_terminal.tasks import of_path
 from claw_env_terminal.tools import chosen, schemas
 
+from claw.records import FinishReason
 from claw.sdk import Case, EnvTurn, Message, Task, Verdict
 from claw.sdk.env import assistant
 from claw.sdk.formats.folder import FormatError
-from claw.records import FinishReason
 
 Folder = Callable[..., Path]
 Episode = Callable[..., TerminalEnv]
@@ -218,7 +218,9 @@ def test_closing_leaves_no_container_and_twice_is_fine(folder: Folder, episode: 
     assert id not in {c["Id"] for c in engine.api().containers(all=True)}
 
 
-def test_an_episode_that_cannot_start_leaves_no_container(folder: Folder, needs_docker: None) -> None:
+def test_an_episode_that_cannot_start_leaves_no_container(
+    folder: Folder, needs_docker: None
+) -> None:
     from claw.sdk.sandbox import SandboxError, engine, owner
 
     path = folder(agent="nobody-knows")

@@ -113,7 +113,7 @@ def test_a_root_agent_that_replaces_the_shell_is_caught_by_a_clean_grading(
         env = episode(folder(agent="root", workdir="/srv"), grading=grading)
         run(env, cheat)
         outcomes[grading] = env.grade().fraction
-    assert outcomes == {"shared": 1.0, "clean": 0.0}, "the attack works where a root agent is trusted"
+    assert outcomes == {"shared": 1.0, "clean": 0.0}, "a root agent is trusted where it shares"
 
 
 def test_a_clean_grading_gets_the_working_directory_whole(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from claw_env_terminal import files
-from claw_env_terminal.screen import Screens, ScreenError
+from claw_env_terminal.screen import ScreenError, Screens
 from claw_env_terminal.shell import Done, Shell
 
 from claw.sdk.sandbox import Sandbox, open_sandbox

@@ -98,7 +98,8 @@ def test_train_and_eval_share_no_task() -> None:
 
 
 def test_families_and_levels_are_chosen() -> None:
-    easy = {t.metadata["family"] for t in of_split(TerminalConfig(level=1, train_tasks=40), "train")}
+    config = TerminalConfig(level=1, train_tasks=40)
+    easy = {t.metadata["family"] for t in of_split(config, "train")}
     assert easy == {n for n, f in families.TABLE.items() if f.level == 1}
     one = TerminalConfig(families=("sum_column",), train_tasks=5)
     assert {t.metadata["family"] for t in of_split(one, "train")} == {"sum_column"}

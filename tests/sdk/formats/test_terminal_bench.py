@@ -72,7 +72,8 @@ def test_a_wrong_file_is_told_in_words(tmp_path: Path, yaml: str) -> None:
 def test_a_summary_counts_what_passed() -> None:
     said = (
         "collected 5 items\n\x1b[36m=== short test summary info ===\x1b[0m\r\n"
-        "\x1b[32mPASSED\x1b[0m t.py::test_a\r\nXFAIL t.py::test_b\r\nFAILED t.py::test_c - a - b\r\n"
+        "\x1b[32mPASSED\x1b[0m t.py::test_a\r\nXFAIL t.py::test_b\r\n"
+        "FAILED t.py::test_c - a - b\r\n"
         "XPASS t.py::test_d\r\nERROR t.py::test_e\r\n    some more words\n=== 3 failed ===\n"
     )
     assert summary.read(said) == Counts(2, 5, ("test_c - a", "test_d", "test_e"))

@@ -3,8 +3,8 @@
 Owns: exact comparison of what is there with what should be.
 Does not own: which checks a task has (checks.json beside it).
 
-The reward is 1 when every check passes, else 0; the report holds each check. What the agent wrote is
-data here: its programs run as the agent's user, with a deadline, and nothing of it is imported.
+The reward is 1 when every check passes, else 0; the report holds each check. What the agent wrote
+is data here: its programs run as the agent's user, with a deadline, and nothing of it is imported.
 """
 
 import json

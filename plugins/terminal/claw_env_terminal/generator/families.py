@@ -210,8 +210,8 @@ def move_by_kind(rng: random.Random) -> Made:
     names = rng.sample(WORDS, 6)
     files = {f"in/{n}.{'txt' if i % 2 else 'csv'}": f"{n}\n" for i, n in enumerate(names)}
     after = {f"{p.rpartition('.')[2]}/{p.removeprefix('in/')}": t for p, t in files.items()}
-    return Made("Move the files of the folder in: those ending in .txt to the folder out/txt, those "
-                "ending in .csv to the folder out/csv.",
+    return Made("Move the files of the folder in: those ending in .txt to the folder out/txt, "
+                "those ending in .csv to the folder out/csv.",
                 [{"name": "the folder out", "kind": "tree", "path": f"{HOME}/out", "files": after}],
                 "mkdir -p out/txt out/csv; mv in/*.txt out/txt; mv in/*.csv out/csv", files)
 
@@ -229,7 +229,8 @@ def sum_by_name(rng: random.Random) -> Made:
         "sales.csv has the columns name and amount. Write into totals.csv one line per name, "
         "sorted by name: the name, a comma, and the sum of its amounts (no header). Write the name "
         "with the largest sum into top.txt; of equal sums, the first by alphabet.",
-        [says("totals.csv", "\n".join(f"{n},{a}" for n, a in totals.items())), says("top.txt", top)],
+        [says("totals.csv", "\n".join(f"{n},{a}" for n, a in totals.items())),
+         says("top.txt", top)],
         "awk -F, 'NR>1 {s[$1]+=$2} END {for (n in s) print n \",\" s[n]}' sales.csv | sort > "
         "totals.csv\nsort -t, -k2,2nr -k1,1 totals.csv | head -1 | cut -d, -f1 > top.txt",
         {"sales.csv": text})
@@ -250,7 +251,8 @@ def count_requests(rng: random.Random) -> Made:
         "requests with status 404 into misses.txt, and the address with the most requests into "
         "busiest.txt.", [says("misses.txt", str(misses)), says("busiest.txt", hosts[0])],
         "awk '$NF==404' access.log | wc -l > misses.txt\n"
-        "cut -d' ' -f1 access.log | sort | uniq -c | sort -nr | awk 'NR==1 {print $2}' > busiest.txt",
+        "cut -d' ' -f1 access.log | sort | uniq -c | sort -nr | awk 'NR==1 {print $2}' "
+        "> busiest.txt",
         {"access.log": text})
 
 
