@@ -107,9 +107,10 @@ def read(path: Path | str) -> TaskFolder:
     from claw.sdk.formats import harbor, terminal_bench
 
     path = Path(path)
-    for reader in (harbor, terminal_bench):
-        if reader.fits(path):
-            return reader.read(path)
+    if harbor.fits(path):
+        return harbor.read(path)
+    if terminal_bench.fits(path):
+        return terminal_bench.read(path)
     raise FormatError(
         "this is no task folder", found=str(path),
         allowed="a folder with task.toml (Harbor) or task.yaml (terminal-bench)",
