@@ -74,16 +74,12 @@ def test_a_daemon_that_waits_for_the_tests_cannot_read_them(
     assert env.grade().fraction == 0.0
 
 
-def test_what_the_tests_started_writes_no_reward_after_them(
-    folder: Folder, episode: Episode, run: Run
-) -> None:
+def test_what_the_tests_started_is_ended(folder: Folder, episode: Episode, run: Run) -> None:
     """The tests run the agent's program as themselves, which a careful task would not."""
     env = episode(folder("bash agent.sh\necho 0 > /logs/verifier/reward.txt\n"))
-    run(env, "echo 'setsid bash -c \"sleep 0.3; echo 1 > /logs/verifier/reward.txt\" "
-             "> /dev/null 2>&1 &' > agent.sh")
-    graded = env.grade()
-    time.sleep(0.5)
-    assert graded.fraction == 0.0
+    run(env, "echo 'setsid sleep 77 > /dev/null 2>&1 &' > agent.sh")
+    assert env.grade().reason == "reward 0"
+    assert env.box.run(["pgrep", "-f", "sleep 77"]).stdout == b""
 
 
 def test_the_agents_path_and_start_files_are_not_the_graders(
