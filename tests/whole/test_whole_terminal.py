@@ -1,4 +1,4 @@
-"""`claw train --plugin terminal`: many sandboxes at once, graded, judged, trained, and all gone after.
+"""`claw train --plugin terminal`: many sandboxes at once, graded, judged, trained, gone after.
 
 The model is too small to solve much. What is checked is the machinery: traces end with an outcome,
 samples hold exactly what was sampled, credit compares attempts at one task, leases are settled.

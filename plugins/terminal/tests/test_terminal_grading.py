@@ -1,6 +1,5 @@
 """An agent cannot grade itself. On the real engine."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
