@@ -44,7 +44,7 @@ $(ADAPTERS)/ready: tools/install_adapters.sh pyproject.toml tests/sdk/adapters/p
 docker:
 	bash tools/docker.sh
 
-$(READY): pyproject.toml plugins/personal/pyproject.toml tools/install.sh
+$(READY): pyproject.toml $(wildcard plugins/*/pyproject.toml) tools/install.sh
 	PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/install.sh
 	@touch $(READY)
 

@@ -36,7 +36,8 @@ def source_files() -> set[str]:
     files = [*ROOT.glob("claw/**/*.py"), *ROOT.glob("plugins/*/claw_env_*/**/*.py")]
     return {
         f.relative_to(ROOT).as_posix() for f in files
-        if f.name not in ("__init__.py", "__main__.py") or len(f.read_text().splitlines()) > 8
+        if "shipped" not in f.parts  # the files of tasks are data
+        and (f.name not in ("__init__.py", "__main__.py") or len(f.read_text().splitlines()) > 8)
     }
 
 

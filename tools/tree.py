@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("claw", "plugins/personal")
+FOLDERS = ("claw", "plugins/personal", "plugins/terminal", "plugins/toolcall")
+DATA = {"tests", "shipped"}
+"""folders whose files are no source of a package"""
 OTHER = {
     "Makefile": "demo, test, test-all, lint, bench, sglang, adapters, docker",
     "tools/install.sh": "makes .venv; the CPU build of torch where there is no GPU",
@@ -32,7 +34,7 @@ def phrase(path: Path) -> str:
 
 def sources() -> list[Path]:
     files = [f for folder in FOLDERS for f in sorted((ROOT / folder).rglob("*.py"), key=_order)]
-    return [f for f in files if "tests" not in f.parts and not _is_bare(f)]
+    return [f for f in files if not DATA & {*f.parts} and not _is_bare(f)]
 
 
 def _order(path: Path) -> list[tuple[bool, str]]:

@@ -1,0 +1,4 @@
+#!/bin/bash
+set -e
+cd /work/downloads
+for f in *.*; do mkdir -p "${f##*.}"; mv -- "$f" "${f##*.}/"; done

@@ -1,0 +1,1 @@
+cd /work; wc poem.txt > words.txt; wc -l < poem.txt > lines.txt

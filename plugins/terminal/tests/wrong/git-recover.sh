@@ -1,0 +1,1 @@
+cd /work/repo; git branch feature/search main; git reset -q --hard HEAD~1

@@ -1,0 +1,1 @@
+cd /work/repo; git merge -q -X ours taxes -m merged || true

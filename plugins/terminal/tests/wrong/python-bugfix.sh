@@ -1,0 +1,1 @@
+cd /work; sed -i 's/    return total/    return total + VALUES[word[-1]]/' roman.py

@@ -1,0 +1,1 @@
+cd /work; sqlite3 -csv shop.db "select name, sum(cents) from customer join orders on customer_id = customer.id group by customer.id order by sum(cents) desc limit 3" > top.csv; sqlite3 shop.db "select name from customer" > silent.txt
