@@ -27,7 +27,11 @@ def claw_defaults() -> dict[str, Any]:
 
 @hookimpl
 def claw_tasks(config: ToolcallConfig, split: str) -> Iterable[Task]:
-    """Return the tasks of a split."""
+    """Return the tasks of a split; without an engine for the tool `python` there are none."""
+    if "python" in config.tools:
+        from .tools.python import check
+
+        check(config)
     if config.tasks == "gym":
         from .tasks import gym as made  # keeps the import of the plugin light
     else:

@@ -28,7 +28,12 @@ def first(task: Task, tools: Iterable[Tool], config: ToolcallConfig) -> list[Mes
     text = BOXED if config.protocol == "template" else _shown(tools, config.system or SYSTEM)
     if own and own[0]["role"] == "system":  # templates take one system message
         text = f"{own.pop(0)['content']}\n\n{text}"
-    return [{"role": "system", "content": text}, *own]
+    roles = ("user", "assistant")
+    shown = [
+        {"role": role, "content": text}
+        for pair in config.examples for role, text in zip(roles, pair, strict=True)
+    ]
+    return [{"role": "system", "content": text}, *shown, *own]
 
 
 def results(observations: Sequence[Observation], config: ToolcallConfig) -> list[Message]:

@@ -43,8 +43,6 @@ class PythonConfig(Section):
     """image with python3"""
     memory_mb: int = Field(512, ge=64)
     """of the whole sandbox"""
-    warm: int = Field(2, ge=0, le=64)
-    """sandboxes kept ready for the next episodes"""
 
 
 class ToolcallConfig(Section):
@@ -79,6 +77,9 @@ class ToolcallConfig(Section):
     shows them, for models trained with tools"""
     system: str = ""
     """replaces the system message of protocol text; `{tools}` in it becomes the schemas"""
+    examples: tuple[tuple[str, str], ...] = ()
+    """pairs of a message and a good reply, shown before each task: small models copy what they see
+    done."""
     max_calls: int = Field(16, ge=1)
     """tool calls of one episode"""
     observation_chars: int = Field(1024, ge=64)
@@ -94,7 +95,7 @@ class ToolcallConfig(Section):
     checker: Literal["auto", "exact", "number", "math"] = "auto"
     """of rows without one of their own; auto: math-verify"""
     tool_bonus: bool = False
-    """a wrong answer is paid -1 + (calls - 2) / 2 * 0.1, at most -0.6, instead of -1"""
+    """a wrong answer is paid -1 + (calls - 2) * 0.05, at most -0.6, instead of -1"""
     hints: bool = False
     """a failed tool call gives a hint; needs a train.method that uses hints"""
 
@@ -106,8 +107,8 @@ class ToolcallConfig(Section):
             raise ValueError("rows has no effect: tasks = \"gym\"")
         if self.tasks == "gym" and self.checker != "auto":
             raise ValueError("checker has no effect: generated tasks bring their own")
-        if self.system and self.protocol == "template":
-            raise ValueError("system has no effect: protocol = \"template\" shows the tools")
+        if (self.system or self.examples) and self.protocol == "template":
+            raise ValueError("system and examples have no effect with protocol = \"template\"")
         if "python" not in self.tools and self.python != PythonConfig():
             raise ValueError("python has no effect: tools does not name it")
         if len(set(self.tools)) != len(self.tools):

@@ -14,6 +14,8 @@ from .maths import equal
 
 MAX_ANSWER = 2000
 """characters; a longer answer is wrong"""
+MAX_DIGITS = 400
+"""characters of a number"""
 
 
 async def exact(answer: str, right: str) -> bool:
@@ -48,18 +50,12 @@ def _plain(text: str) -> str:
 
 def _number(text: str) -> Fraction | None:
     plain = unicodedata.normalize("NFKC", text).strip().strip("$%").replace(",", "").strip()
-    if not plain or len(plain) > 400 or "e" in plain.lower().partition("/")[0][-6:]:
-        return _small(plain)
+    if len(plain) > MAX_DIGITS:
+        return None
     try:
-        return Fraction(plain)
+        if "e" not in plain.lower():
+            return Fraction(plain)
+        value = float(plain)  # as a fraction 1e999999999 would fill the memory
+        return Fraction(value) if math.isfinite(value) else None
     except (ValueError, ZeroDivisionError):
         return None
-
-
-def _small(plain: str) -> Fraction | None:
-    """A number with an exponent, which may be written in few letters and be endless."""
-    try:
-        value = float(plain) if len(plain) <= 400 else math.nan
-    except ValueError:
-        return None
-    return Fraction(value) if math.isfinite(value) else None

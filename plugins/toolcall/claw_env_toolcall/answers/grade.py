@@ -46,11 +46,11 @@ async def grade(task: Task, text: str, mode: str) -> Grade:
 
 
 def outcome(score: float, num_calls: int, config: ToolcallConfig) -> float:
-    """Return 2 * score - 1; with the bonus a wrong answer's is min(-0.6, o + (calls - 2) / 2 * 0.1).
+    """Return o = 2 * score - 1; with the bonus a wrong answer: min(-0.6, o + (calls - 2) * 0.05).
 
     The bonus is OpenClaw-RL's: a policy that does not solve anything yet is led to the tools.
     """
     value = 2.0 * score - 1.0
     if config.tool_bonus and value < 0:
-        value = min(-0.6, value + (num_calls - 2) / 2 * 0.1)
+        value = min(-0.6, value + (num_calls - 2) * 0.05)
     return value

@@ -30,11 +30,16 @@ PARAMETERS = {
 }
 
 
+def check(config: ToolcallConfig) -> None:
+    """Open a sandbox and close it: SandboxError, which says what to do, where there can be none."""
+    open_sandbox(_spec(config)).close()
+
+
 class Python:
     """A source of one tool. Calls of one episode run one after the other: they share variables."""
 
     def __init__(self, config: ToolcallConfig) -> None:
-        self._spec = Spec(image=config.python.image, memory_mb=config.python.memory_mb)
+        self._spec = _spec(config)
         self._call_s = config.call_s
         self._turn = asyncio.Lock()
         self._box: Sandbox | None = None
@@ -105,3 +110,7 @@ class Python:
             raise ToolError(f"the interpreter does not start: {ran.text[:300]}", "sandbox")
         self._num_starts, self._is_alive = self._num_starts + 1, True
         return RESTARTED if self._num_starts > 1 else ""
+
+
+def _spec(config: ToolcallConfig) -> Spec:
+    return Spec(image=config.python.image, memory_mb=config.python.memory_mb)

@@ -12,6 +12,8 @@ goes straight to the caller, and the sandbox bounds it.
 
 import ast
 import contextlib
+import fcntl
+import io
 import os
 import signal
 import socket
@@ -55,11 +57,9 @@ def answer(connection: socket.socket, names: dict[str, Any]) -> None:
     """Run one piece of code and say how it ended."""
     head, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
     code = receive(connection, int.from_bytes(head, "big")).decode("utf-8", "replace")
-    for number in (1, 2):
-        os.dup2(descriptors[0], number)
-    os.close(descriptors[0])
-    connection.sendall(str(os.getpid()).encode().ljust(16))
+    say_to(descriptors[0])
     try:
+        connection.sendall(str(os.getpid()).encode().ljust(16))
         ended = b"o" if run_code(code, names) else b"e"
         with contextlib.suppress(Exception):  # the code may have closed or replaced them
             sys.stdout.flush()
@@ -67,10 +67,21 @@ def answer(connection: socket.socket, names: dict[str, Any]) -> None:
         connection.sendall(ended)
     except OSError:
         pass  # the caller is gone
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    say_to(os.open(os.devnull, os.O_WRONLY))
+
+
+def say_to(descriptor: int) -> None:
+    """Make it the standard output and error, whatever the code before did to those."""
+    high = fcntl.fcntl(descriptor, fcntl.F_DUPFD, 10)  # it may be 1 or 2 itself
+    os.close(descriptor)
     for number in (1, 2):
-        os.dup2(nowhere, number)
-    os.close(nowhere)
+        os.dup2(high, number)
+    os.close(high)
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(io.FileIO(number, "w", closefd=False), encoding="utf-8",
+                         errors="backslashreplace", write_through=True)
+        for number in (1, 2)
+    )
 
 
 def run_code(code: str, names: dict[str, Any]) -> bool:
@@ -90,7 +101,7 @@ def run_code(code: str, names: dict[str, Any]) -> bool:
     except SystemExit as error:
         return not error.code
     except BaseException as error:
-        print(trace(error), file=sys.__stdout__, end="")
+        print(trace(error), end="")
         return False
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
