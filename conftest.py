@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,19 @@ def sglang_python() -> str:
     if not python.exists():
         missing("SGLang's environment", f"no {python}; make it: make sglang")
     return str(python)
+
+
+@pytest.fixture(scope="session")
+def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The python of a new virtual environment that holds claw-rl, its dependencies and pytest."""
+    folder = tmp_path_factory.mktemp("fresh")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    done = subprocess.run(
+        [str(python), "-m", "pip", "install", "-q", str(Path(__file__).parent), "pytest",
+         "hatchling", "editables"],
+        capture_output=True, text=True,
+    )
+    if done.returncode:
+        missing("pip's index", done.stderr[-500:])
+    return python

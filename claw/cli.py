@@ -15,9 +15,11 @@ app = typer.Typer(
     help="Train LLM agents from what happens after they act, while they keep serving.",
 )
 config_app = typer.Typer(no_args_is_help=True, help="Look at settings.")
-plugin_app = typer.Typer(no_args_is_help=True, help="Look at installed environment plugins.")
+plugin_app = typer.Typer(no_args_is_help=True, help="Write, list and check environment plugins.")
+env_app = typer.Typer(no_args_is_help=True, help="Look at the tasks of plugins, and prove them.")
 app.add_typer(config_app, name="config")
 app.add_typer(plugin_app, name="plugin")
+app.add_typer(env_app, name="env")
 
 Words = Annotated[list[str] | None, typer.Argument(
     metavar="[FILE.toml] [a.b=c]...", help="A settings file, and settings that override it.",
@@ -25,6 +27,13 @@ Words = Annotated[list[str] | None, typer.Argument(
 PluginName = Annotated[str, typer.Option("--plugin", "-p", help="Environment plugin to run.")]
 Model = Annotated[str, typer.Option("--model", "-m", help="Known name, folder or hub name.")]
 Run = Annotated[str, typer.Option("--run", "-r", help="Run folder or name; default: the newest.")]
+
+Target = Annotated[str, typer.Argument(
+    metavar="NAME|PATH", help="A plugin, or a file or folder of tasks that one can read.",
+)]
+Reader = Annotated[str, typer.Option("--plugin", "-p", help="Plugin that reads PATH.")]
+Split = Annotated[str, typer.Option(help="train or eval; default: both.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
 
 
 @app.command()
@@ -150,13 +159,73 @@ def config_show(words: Words = None, plugin: PluginName = "", model: Model = "")
     typer.echo(json.dumps(resolved(read_config(words or [], plugin, model)), indent=2))
 
 
+@plugin_app.command("new")
+def plugin_new(
+    name: Annotated[str, typer.Argument(help="As in: word-games, my_env, MyEnv.")],
+    into: Annotated[Path, typer.Option(help="Folder to write claw-env-NAME into.")] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+) -> None:
+    """Write a working plugin that passes its tests at once."""
+    from claw.engine.authoring import new_plugin
+
+    new_plugin(name, into, force=force)
+
+
 @plugin_app.command("list")
 def plugin_list() -> None:
     """List installed plugins."""
-    from claw.sdk.registry import installed
+    from claw.engine.authoring import list_plugins
 
-    rows = [f"{f.name:<12} {f.distribution} {f.version}" for f in installed()]
-    typer.echo("\n".join(rows) or "no plugin is installed; try: pip install claw-env-personal")
+    list_plugins()
+
+
+@plugin_app.command("check")
+def plugin_check(
+    name: Annotated[str, typer.Argument(help="An installed plugin.")], words: Words = None,
+    tasks: Annotated[int, typer.Option(min=1, help="How many tasks are played.")] = 3,
+    json: Json = False,
+) -> None:
+    """Run the conformance kit on a plugin: nine groups of checks."""
+    from claw.engine.authoring import check_plugin
+
+    if not check_plugin(name, words or [], max_tasks=tasks, as_json=json):
+        raise typer.Exit(1)
+
+
+@env_app.command("list")
+def env_list(
+    target: Target, words: Words = None, plugin: Reader = "", split: Split = "",
+    limit: Annotated[int, typer.Option(min=0, help="How many; 0 is all.")] = 100,
+) -> None:
+    """List tasks: split, id, first words."""
+    from claw.engine.authoring import list_tasks
+
+    list_tasks(target, plugin, words or [], split, limit)
+
+
+@env_app.command("inspect")
+def env_inspect(
+    target: Target, task: Annotated[str, typer.Argument(help="A task's id.")],
+    words: Words = None, plugin: Reader = "",
+    answer: Annotated[bool, typer.Option("--answer", help="Show the private answer.")] = False,
+) -> None:
+    """Show a task as the policy meets it: its tools and first messages."""
+    from claw.engine.authoring import inspect_task
+
+    inspect_task(target, plugin, words or [], task, answer=answer)
+
+
+@env_app.command("check")
+def env_check(
+    target: Target, words: Words = None, plugin: Reader = "", split: Split = "",
+    limit: Annotated[int, typer.Option(min=0, help="How many; 0 is all.")] = 0,
+    json: Json = False,
+) -> None:
+    """Prove tasks: the gold solution passes, and a policy that says nothing fails."""
+    from claw.engine.authoring import prove_tasks
+
+    if not prove_tasks(target, plugin, words or [], split, limit, as_json=json):
+        raise typer.Exit(1)
 
 
 @app.callback(invoke_without_command=True)

@@ -73,3 +73,11 @@ def nearest(word: str, known: list[str]) -> str:
 
     close = get_close_matches(word, known, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else ""
+
+
+def where(error: BaseException) -> str:
+    """Return `file:line` of the last line that ran before `error`, or `?`."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "?"

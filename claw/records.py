@@ -4,13 +4,16 @@ Token ids and log-probs are stored as the worker sent them; text is a view of th
 Letters: P prompt tokens, R reply tokens, L = P + R, K top-k entries, N hint candidates.
 """
 
+from __future__ import annotations
+
 import secrets
 import time
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np  # named in annotations only: a plugin author does not wait for it
 
 Message = dict[str, Any]
 """One chat message in OpenAI's shape: role, content, and tool_calls or tool_call_id."""

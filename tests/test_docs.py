@@ -59,7 +59,9 @@ def test_the_configuration_reference_has_every_setting_with_its_default() -> Non
     assert text == config.reference()
 
 
-@pytest.mark.parametrize("words", [[], ["train"], ["serve"], ["why"], ["rollback"], ["config"]])
+@pytest.mark.parametrize("words", [[], ["train"], ["serve"], ["why"], ["rollback"], ["config"],
+                                   ["plugin"], ["plugin", "new"], ["plugin", "check"], ["env"],
+                                   ["env", "list"], ["env", "inspect"], ["env", "check"]])
 def test_the_command_line_reference_is_what_help_prints(words: list[str]) -> None:
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     done = subprocess.run(

@@ -191,12 +191,12 @@ def show_turns(run: Path, last: int) -> None:
     wide = max((len(row["status"]) for row in rows), default=0)
     room = max(console.width - ID_WIDTH - wide - 14, 2 * LEAST_TEXT) // 2
     for row in rows:
-        request, reply = (_cut(row[name], room) for name in ("request", "reply"))
+        request, reply = (cut(row[name], room) for name in ("request", "reply"))
         line = f"{row['id']}  {row['kind']:<4}  {row['status']:<{wide}}  {request:<{room}}  {reply}"
         say(escape(line))  # not a table: an id is there to be copied, on any terminal
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
     """The first words of a text in one line; a model's bytes must not steer the terminal."""
     plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return plain if len(plain) <= width else plain[: width - 1] + "…"

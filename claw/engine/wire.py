@@ -158,7 +158,7 @@ def unpack(
     """Rebuild a record of `kind` from what `pack` made; unknown or missing parts are refused."""
     if not isinstance(fields, dict):
         raise WireError(f"a {kind.__name__} is a map of fields; a {type(fields).__name__} came")
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, localns={"np": np})  # records name it without importing
     values: dict[str, Any] = {}
     for f in dataclasses.fields(kind):
         name, hint = prefix + f.name, hints[f.name]

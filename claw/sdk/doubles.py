@@ -6,7 +6,7 @@ Does not own: a model, a tokenizer, a network.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from claw.records import Message, Task
 from claw.sdk.app import Ask, EngineError, Event
 from claw.sdk.env import EnvTurn
+from claw.sdk.env import assistant as reply  # how scripts call it
 from claw.sdk.hooks import hookimpl
 from claw.sdk.judging import Case, Judge, Verdict
 
@@ -127,16 +128,6 @@ class ScriptedEngine:
     async def status(self) -> dict[str, Any]:
         """Return `state`, which a test may change."""
         return dict(self.state)
-
-
-def reply(text: str, calls: Iterable[tuple[str, str]] = ()) -> Message:
-    """Return an assistant message in OpenAI's shape; content is null beside calls alone."""
-    made = [
-        {"id": f"call{i:09d}", "type": "function", "function": {"name": n, "arguments": a}}
-        for i, (n, a) in enumerate(calls)
-    ]
-    message: Message = {"role": "assistant", "content": text or (None if made else "")}
-    return message | {"tool_calls": made} if made else message
 
 
 def _token(index: int, word: str, ask: Ask) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The environment contract: messages in, messages out, never token ids."""
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -35,3 +37,18 @@ class Env(Protocol):
 
     def close(self) -> None:
         """Free everything the episode holds."""
+
+
+def assistant(text: str = "", calls: Iterable[tuple[str, Any]] = ()) -> Message:
+    """Return what a policy says, in OpenAI's shape: `assistant(calls=[("read", {"path": "a"})])`.
+
+    Arguments that are a string are sent as they are. Content is null beside calls alone.
+    """
+    made = [
+        {"id": f"call{i:09d}", "type": "function", "function": {
+            "name": name, "arguments": asked if isinstance(asked, str) else json.dumps(asked),
+        }}
+        for i, (name, asked) in enumerate(calls)
+    ]
+    message: Message = {"role": "assistant", "content": text or (None if made else "")}
+    return message | {"tool_calls": made} if made else message

@@ -32,6 +32,7 @@ class Verdict:
     votes: tuple[int | None, ...] = ()
     """the tally, None for an answer that could not be read"""
     number: float | None = None
+    """a process value; at an episode's end the outcome: 1 is solved, 0 or less is nothing done"""
     hints: tuple[str, ...] = ()
     """1 to 3 sentences each: what to do differently, never the answer itself"""
     reason: str = ""

@@ -13,8 +13,7 @@ from typing import Any
 import pluggy
 from pydantic import BaseModel, ValidationError
 
-from claw.config import explain
-from claw.errors import UsageError, nearest
+from claw.errors import UsageError, nearest, where
 from claw.sdk import hooks
 
 GROUP = "claw"
@@ -32,11 +31,14 @@ class Found:
 
 def installed() -> list[Found]:
     """Return the installed plugins by name, without importing any."""
-    found = {
-        e.name: Found(e.name, e.dist.name if e.dist else "?", e.dist.version if e.dist else "?")
+    return sorted({f.name: f for f in _entries()}.values(), key=lambda f: f.name)
+
+
+def _entries() -> list[Found]:
+    return [
+        Found(e.name, e.dist.name if e.dist else "?", e.dist.version if e.dist else "?")
         for e in entry_points(group=GROUP)
-    }
-    return sorted(found.values(), key=lambda f: f.name)
+    ]
 
 
 class Plugin:
@@ -59,6 +61,8 @@ class Plugin:
         try:
             return model.model_validate(values)
         except ValidationError as error:
+            from claw.config import explain  # builds every model of a run: only for a mistake
+
             said = explain(error, model, f"plugin.{self.name}.")
             raise UsageError("the settings are not valid", found=said) from error
 
@@ -66,14 +70,17 @@ class Plugin:
 def load(name: str, *, trace_hooks: bool = False) -> Plugin:
     """Import the plugin `name`, check every hook it names, and return it."""
     manager = _manager()
+    _brought_once(name)
     try:
         count = manager.load_setuptools_entrypoints(GROUP, name)
     except pluggy.PluginValidationError as error:
         raise _unfit(name, error) from error
-    except ImportError as error:
+    except Exception as error:  # a plugin may raise anything while it is imported
+        is_missing = isinstance(error, ImportError)
         raise UsageError(
-            f"plugin {name!r} cannot be imported", found=str(error),
-            do=f"reinstall it: pip install claw-env-{name}",
+            f"plugin {name!r} cannot be imported", found=f"{type(error).__name__}: {error}",
+            do=f"reinstall it: pip install claw-env-{name}" if is_missing
+            else f"mend it; the last line that ran: {where(error)}",
         ) from error
     if count == 0:
         raise _unknown(name)
@@ -105,9 +112,35 @@ def _checked(name: str, manager: pluggy.PluginManager, trace_hooks: bool) -> Plu
             f"plugin {name!r} implements a hook that does not exist",
             found=str(error), allowed=", ".join(known),
         ) from error
+    _marked(name, manager)
     if trace_hooks:
         manager.add_hookcall_monitoring(_say_call, _say_result)
     return Plugin(name, manager)
+
+
+def _marked(name: str, manager: pluggy.PluginManager) -> None:
+    """A hook that was forgotten to be marked would be silently left out."""
+    plugin = manager.get_plugin(name)
+    marked = {caller.name for caller in manager.get_hookcallers(plugin) or ()}
+    known = [h.__name__ for h in hooks.HOOKS]
+    bare = [h for h in known if callable(getattr(plugin, h, None)) and h not in marked]
+    if bare or not marked:
+        raise UsageError(
+            f"plugin {name!r} has hooks without @hookimpl" if bare
+            else f"plugin {name!r} implements no hook",
+            found=", ".join(bare) or f"{plugin!r}", allowed=", ".join(known),
+            do="from claw.sdk import hookimpl, and put @hookimpl above each of them",
+        )
+
+
+def _brought_once(name: str) -> None:
+    """Of two distributions with a plugin of the same name, one would silently win."""
+    brought = {f.distribution for f in _entries() if f.name == name}
+    if len(brought) > 1:
+        raise UsageError(
+            f"more than one distribution brings a plugin {name!r}",
+            found=", ".join(sorted(brought)), allowed="one", do="uninstall the others",
+        )
 
 
 def _say_call(hook: str, impls: Sequence[pluggy.HookImpl], kwargs: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from pydantic import BaseModel, ConfigDict
+from sdk_plugins import write_plugin
 
 from claw.errors import UsageError
 from claw.sdk import hookimpl, registry
@@ -43,16 +44,6 @@ class WrongArgument:
     @hookimpl
     def claw_tasks(self, config, splits):
         return []
-
-
-def write_plugin(folder, monkeypatch, name, code):
-    """Put an entry point on the path, as an installed distribution does."""
-    (folder / f"{name}_module.py").write_text(code)
-    info = folder / f"claw_env_{name}-1.2.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: claw-env-{name}\nVersion: 1.2\n")
-    (info / "entry_points.txt").write_text(f"[claw]\n{name} = {name}_module\n")
-    monkeypatch.syspath_prepend(str(folder))
 
 
 def test_an_unknown_plugin_is_refused_with_the_nearest_name(tmp_path, monkeypatch):
@@ -129,3 +120,49 @@ def test_the_sdk_loads_no_heavy_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+# --- mistakes that would be silent ---------------------------------------------------------------
+
+
+class Unmarked:
+    @hookimpl
+    def claw_env(self, task, config):
+        return None
+
+    def claw_tasks(self, config, split):
+        return []
+
+
+def test_a_hook_that_was_not_marked_is_refused_and_not_left_out():
+    with pytest.raises(UsageError, match=r"without @hookimpl\n  found: claw_tasks\n"):
+        registry.from_object("double", Unmarked())
+
+
+def test_a_plugin_without_any_hook_is_refused():
+    with pytest.raises(UsageError, match="implements no hook"):
+        registry.from_object("double", object())
+
+
+def test_a_plugin_that_fails_while_it_is_imported_says_where(tmp_path, monkeypatch):
+    write_plugin(tmp_path, monkeypatch, "failing", "x = 1\n1 / 0\n")
+    with pytest.raises(UsageError, match=r"ZeroDivisionError(.|\n)*failing_module\.py:2"):
+        registry.load("failing")
+
+
+def test_two_distributions_with_one_plugin_name_are_refused_by_name(tmp_path, monkeypatch):
+    write_plugin(tmp_path, monkeypatch, "twice", "")
+    other = tmp_path / "other-1.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (other / "entry_points.txt").write_text("[claw]\ntwice = twice_module\n")
+    with pytest.raises(UsageError, match="found: claw-env-twice, other"):
+        registry.load("twice")
+
+
+def test_every_hook_call_can_be_traced(caplog):
+    caplog.set_level("INFO", logger="claw.sdk.registry")
+    plugin = registry.from_object("double", Plain(), trace_hooks=True)
+    plugin.hook.claw_tasks(config=None, split="eval")
+    assert "hook claw_tasks(config, split)" in caplog.text and __file__ in caplog.text
+    assert "hook claw_tasks returned" in caplog.text

@@ -12,10 +12,10 @@ from typing import Any
 
 from claw.engine.runner.engine import WireEngine
 from claw.engine.runner.judges import Judges
-from claw.engine.runner.lane import Lane
 from claw.errors import Boundary, BoundaryError, boundary
 from claw.records import End, FinishReason, Message, Task
 from claw.sdk import Ask, Case, EngineError, EnvTurn, Event
+from claw.sdk.lane import Lane
 from claw.sdk.registry import Plugin
 
 log = logging.getLogger(__name__)

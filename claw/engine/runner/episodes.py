@@ -15,9 +15,9 @@ from claw.config import RunConfig
 from claw.engine.runner.engine import WireEngine
 from claw.engine.runner.episode import Episode, Result
 from claw.engine.runner.judges import Judges
-from claw.engine.runner.lane import Lane
 from claw.errors import Boundary, BoundaryError, ClawError, boundary
 from claw.records import End, Task, Trace, new_id
+from claw.sdk.lane import Lane
 from claw.sdk.registry import Plugin
 
 log = logging.getLogger(__name__)

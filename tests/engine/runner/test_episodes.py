@@ -10,12 +10,12 @@ from test_wire_engine import engine_at
 
 from claw import config
 from claw.engine.runner.episodes import Episodes
-from claw.engine.runner.lane import Lane
 from claw.engine.wire import unpack
 from claw.errors import ClawError, UsageError
 from claw.records import End, Signal, Task
 from claw.sdk import Verdict, registry
 from claw.sdk.doubles import DoublePlugin, EchoEnv
+from claw.sdk.lane import Lane
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_an_env_that_never_comes_back_fails_alone_and_is_closed(address, monkeyp
 
     plugin = DoublePlugin(make_env=lambda t: Stuck(2))
     monkeypatch.setattr(
-        "claw.engine.runner.lane.Lane.call", _with_deadline(Lane.call, 0.2)
+        "claw.sdk.lane.Lane.call", _with_deadline(Lane.call, 0.2)
     )
     results, _, _ = play(address, plugin, overrides=("rollout.n=1",))
     free.set()

@@ -1,0 +1,1 @@
+"""`claw plugin new NAME`: a working plugin, written from templates that lie in `files/`."""
