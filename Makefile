@@ -33,7 +33,7 @@ $(SGLANG)/ready: tools/install_sglang.sh claw/engine/worker/sglang.py tests/sgla
 	PYTHON="$(PYTHON)" VENV_SGLANG="$(SGLANG)" bash tools/install_sglang.sh
 	@touch $(SGLANG)/ready
 
-$(READY): pyproject.toml plugins/personal/pyproject.toml tools/install.sh
+$(READY): pyproject.toml plugins/personal/pyproject.toml plugins/toolcall/pyproject.toml tools/install.sh
 	PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/install.sh
 	@touch $(READY)
 

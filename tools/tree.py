@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("claw", "plugins/personal")
+FOLDERS = ("claw", "plugins/personal", "plugins/toolcall")
 OTHER = {
     "Makefile": "demo, test, test-all, lint, bench, sglang",
     "tools/install.sh": "makes .venv; the CPU build of torch where there is no GPU",

@@ -49,6 +49,13 @@ def claw_env(task: Task, config: ToolcallConfig) -> Env:
 
 
 @hookimpl
+def claw_gold(task: Task, env: Env, config: ToolcallConfig) -> list[str] | None:
+    """Return the right answer in a box; not every generated task has one that can be said."""
+    answer = task.answer["answer"]
+    return None if answer is None else [f"\\boxed{{{answer}}}"]
+
+
+@hookimpl
 def claw_judges(config: ToolcallConfig) -> list[Judge]:
     """Return the checker that plays the judge."""
     from .judge import ToolJudge

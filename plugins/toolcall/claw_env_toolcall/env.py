@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from claw.records import FinishReason
-from claw.sdk import EnvTurn, Message, Task
+from claw.sdk import EnvTurn, FinishReason, Message, Task
 
 from . import calls, prompt
 from .settings import ToolcallConfig

@@ -21,17 +21,25 @@ SYSTEM = (
     "When you know the result: " + BOXED
 )
 
+SUM = "Call the calculator, then box its result."
+SUM_EXAMPLES = (
+    ("<tool_response>542</tool_response>", "\\boxed{542}"),
+    ("State the final answer to the following arithmetic problem: 417 + 125 =",
+     '<tool_call>{"name": "calculator", "arguments": {"expression": "417 + 125"}}</tool_call>'),
+)
+"""a small model makes nothing of schemas: it copies the last reply, so the last one is a call"""
+
 
 def first(task: Task, tools: Iterable[Tool], config: ToolcallConfig) -> list[Message]:
     """Return the first messages: the task's own, after a system message of ours."""
     own = list(task.messages)
-    text = BOXED if config.protocol == "template" else _shown(tools, config.system or SYSTEM)
+    text = BOXED if config.protocol == "template" else _system(tools, config)
     if own and own[0]["role"] == "system":  # templates take one system message
         text = f"{own.pop(0)['content']}\n\n{text}"
     roles = ("user", "assistant")
     shown = [
         {"role": role, "content": text}
-        for pair in config.examples for role, text in zip(roles, pair, strict=True)
+        for pair in _examples(config) for role, text in zip(roles, pair, strict=True)
     ]
     return [{"role": "system", "content": text}, *shown, *own]
 
@@ -46,6 +54,14 @@ def results(observations: Sequence[Observation], config: ToolcallConfig) -> list
     ]
 
 
-def _shown(tools: Iterable[Tool], text: str) -> str:
+def _examples(config: ToolcallConfig) -> tuple[tuple[str, str], ...]:
+    if config.examples is not None:
+        return config.examples
+    is_sum = config.protocol == "text" and config.has_only_the_calculator
+    return SUM_EXAMPLES if is_sum else ()
+
+
+def _system(tools: Iterable[Tool], config: ToolcallConfig) -> str:
+    text = config.system or (SUM if config.has_only_the_calculator else SYSTEM)
     lines = [json.dumps(tool.schema["function"], ensure_ascii=False) for tool in tools]
     return text.replace("{tools}", "\n".join(lines))

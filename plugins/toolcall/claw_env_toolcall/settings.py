@@ -76,10 +76,11 @@ class ToolcallConfig(Section):
     """text: tools stand in the system message, for any model; template: the model's chat template
     shows them, for models trained with tools"""
     system: str = ""
-    """replaces the system message of protocol text; `{tools}` in it becomes the schemas"""
-    examples: tuple[tuple[str, str], ...] = ()
+    """replaces the system message of protocol text; `{tools}` in it becomes the schemas. Empty: the
+    format of calls and all schemas; for the calculator alone one sentence"""
+    examples: tuple[tuple[str, str], ...] | None = None
     """pairs of a message and a good reply, shown before each task: small models copy what they see
-    done."""
+    done. Unset: a sum, for the calculator alone"""
     max_calls: int = Field(16, ge=1)
     """tool calls of one episode"""
     observation_chars: int = Field(1024, ge=64)
@@ -99,6 +100,10 @@ class ToolcallConfig(Section):
     hints: bool = False
     """a failed tool call gives a hint; needs a train.method that uses hints"""
 
+    @property
+    def has_only_the_calculator(self) -> bool:
+        return self.tools == ("calculator",) and not self.mcp
+
     @model_validator(mode="after")
     def _can_be_honoured(self) -> "ToolcallConfig":
         if self.tasks == "rows" and not self.rows:
@@ -107,7 +112,7 @@ class ToolcallConfig(Section):
             raise ValueError("rows has no effect: tasks = \"gym\"")
         if self.tasks == "gym" and self.checker != "auto":
             raise ValueError("checker has no effect: generated tasks bring their own")
-        if (self.system or self.examples) and self.protocol == "template":
+        if (self.system or self.examples is not None) and self.protocol == "template":
             raise ValueError("system and examples have no effect with protocol = \"template\"")
         if "python" not in self.tools and self.python != PythonConfig():
             raise ValueError("python has no effect: tools does not name it")

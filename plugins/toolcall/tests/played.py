@@ -18,6 +18,11 @@ def call(name: str, **arguments: Any) -> str:
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
+def double(number: int) -> int:
+    """Double a number."""
+    return 2 * number
+
+
 def sum_task(answer: str = "42", checker: str = "number") -> Task:
     question = {"role": "user", "content": "What is 17 + 25?"}
     return Task("sum", (question,), answer={"answer": answer, "checker": checker})

@@ -12,6 +12,7 @@ from claw_env_toolcall.answers.check import CHECKERS
 from claw_env_toolcall.answers.find import boxed, find
 from claw_env_toolcall.answers.grade import grade, outcome
 from claw_env_toolcall.settings import ToolcallConfig
+from claw_env_toolcall.tasks import gym
 
 from claw.sdk import Task
 
@@ -105,13 +106,13 @@ def test_the_process_that_compares_sees_no_secret(monkeypatch: pytest.MonkeyPatc
 
 
 def test_strict_pays_no_part_of_an_answer_and_lenient_does() -> None:
-    entry = {"answer": "17", "metadata": {"source_dataset": "chain_sum"}}
-    task = Task("t", (), answer={"gym": "chain_sum", "entry": entry})
-    strict = asyncio.run(grade(task, "\\boxed{it is 17}", "strict"))
-    lenient = asyncio.run(grade(task, "\\boxed{it is 17}", "lenient"))
+    task = next(gym.tasks(ToolcallConfig(), "eval"))
+    right = task.answer["answer"]
+    strict = asyncio.run(grade(task, f"\\boxed{{it is {right}}}", "strict"))
+    lenient = asyncio.run(grade(task, f"\\boxed{{it is {right}}}", "lenient"))
     assert strict.score == 0.0
     assert 0.0 < lenient.score < 1.0
-    assert asyncio.run(grade(task, "\\boxed{17}", "strict")).is_right
+    assert asyncio.run(grade(task, f"\\boxed{{{right}}}", "strict")).is_right
 
 
 def test_an_answer_as_long_as_a_book_is_wrong() -> None:

@@ -146,7 +146,14 @@ def test_hints_are_off_unless_they_are_asked_for(episode: Callable) -> None:
 
 
 def test_the_system_message_shows_every_schema(episode: Callable) -> None:
-    first = episode("\\boxed{42}").first
+    first = episode("\\boxed{42}", settings={"tools": ("calculator", "played:double")}).first
     shown = next(line for line in first[0]["content"].splitlines() if '"parameters"' in line)
     assert json.loads(shown)["parameters"]["required"] == ["expression"]
     assert [m["role"] for m in first] == ["system", "user"]
+
+
+def test_a_small_model_is_shown_a_call_and_an_answer(episode: Callable) -> None:
+    first = episode("\\boxed{42}").first
+    assert [m["role"] for m in first] == ["system", *("user", "assistant") * 2, "user"]
+    assert calls.read(first[4])[0].arguments == {"expression": "417 + 125"}
+    assert episode("\\boxed{42}", settings={"examples": ()}).first[1]["content"].startswith("What")

@@ -1,7 +1,6 @@
 """The interpreter in a real sandbox."""
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -149,10 +148,14 @@ def test_code_in_thirty_two_sandboxes_runs_at_once() -> None:
 
 def test_without_an_engine_the_tasks_say_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     from claw.sdk import registry
-    from claw.sdk.sandbox import SandboxError
+    from claw.sdk.sandbox import SandboxError, engine
 
-    monkeypatch.setitem(os.environ, "DOCKER_HOST", "unix:///no/such/socket")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/socket")
+    engine._client.cache_clear()  # of this process, which may have used the real one
     plugin = registry.load("toolcall")
     config = plugin.settings({"tools": ("python",)})
-    with pytest.raises(SandboxError, match="do:"):
-        next(iter(plugin.hook.claw_tasks(config=config, split="train")))
+    try:
+        with pytest.raises(SandboxError, match="do: install and start Docker"):
+            plugin.hook.claw_tasks(config=config, split="train")
+    finally:
+        engine._client.cache_clear()

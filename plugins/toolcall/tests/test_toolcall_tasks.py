@@ -113,8 +113,8 @@ def test_a_rows_own_checker_and_system_message_are_kept(file: Callable, episode:
     task = first(file({"prompt": [{"role": "system", "content": "Be brief."},
                                   {"role": "user", "content": "Capital of France?"}],
                        "answer": "Paris", "checker": "exact"}))
-    played = episode("\\boxed{paris}", task=task)
-    assert played.first[0]["content"].startswith("Be brief.\n\nYou solve tasks")
+    played = episode("\\boxed{paris}", task=task, settings={"examples": ()})
+    assert played.first[0]["content"].startswith("Be brief.\n\nCall the calculator")
     assert [m["role"] for m in played.first] == ["system", "user"]
     assert played.verdicts[0].number == 1.0
 

@@ -5,13 +5,13 @@ Does not own: the data sets.
 """
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from claw.errors import UsageError, nearest
-from claw.sdk import Task
+from claw.sdk import Task, UsageError, nearest
 
 from ..settings import ToolcallConfig
 
@@ -22,48 +22,51 @@ _RUNS_CODE = re.compile(r"(?<!literal_)\b(eval|exec|parse_expr|sympify)\(")
 
 def tasks(config: ToolcallConfig, split: str) -> Iterator[Task]:
     """Yield the tasks of a split; a held-out question is left out of the tasks to learn from."""
-    data = _data(config, config.seed, config.train_size)
-    held = _data(config, config.seed + EVAL_SEED, config.eval_size)
-    questions = {str(entry["question"]) for entry in held}
+    held = _made(config, config.seed + EVAL_SEED, config.eval_size)
     if split == "eval":
-        for i, entry in enumerate(held):
-            yield _task(config, entry, f"{config.gym}-eval-{i}")
+        yield from _tasks(config, held, "eval")
         return
-    for i, entry in enumerate(data):
-        if str(entry["question"]) not in questions:
-            yield _task(config, entry, f"{config.gym}-{i}")
+    questions = {str(entry["question"]) for entry in held}
+    for task in _tasks(config, _made(config, config.seed, config.train_size), "train"):
+        if task.messages[0]["content"] not in questions:
+            yield task
 
 
 def score(task: Task, answer: str) -> float:
     """Return the data set's own score of an answer, from 0 to 1."""
-    made = _dataset(task.answer["gym"])
-    return min(max(float(made.score_answer(answer, task.answer["entry"])), 0.0), 1.0)
+    private = task.answer
+    made = _dataset(private["gym"], json.dumps(private["settings"]))
+    return min(max(float(made.score_answer(answer, made[private["index"]])), 0.0), 1.0)
 
 
-def _task(config: ToolcallConfig, entry: dict[str, Any], id: str) -> Task:
-    question = {"role": "user", "content": str(entry["question"])}
-    private = {"gym": config.gym, "entry": entry, "answer": entry.get("answer")}
-    return Task(id, (question,), metadata={"source": config.gym}, answer=private)
+def _tasks(config: ToolcallConfig, data: Any, split: str) -> Iterator[Task]:
+    settings = _settings(config, data.seed, data.size)
+    for index, entry in enumerate(data):
+        # an entry is made again where it is scored: what it holds may be no plain values
+        private = {"gym": config.gym, "settings": settings, "index": index,
+                   "answer": entry.get("answer")}
+        yield Task(f"{config.gym}-{split}-{index}",
+                   ({"role": "user", "content": str(entry["question"])},), answer=private)
 
 
-def _data(config: ToolcallConfig, seed: int, size: int) -> Any:
-    import reasoning_gym
-
+def _made(config: ToolcallConfig, seed: int, size: int) -> Any:
     _checked(config.gym)
     try:
-        return reasoning_gym.create_dataset(
-            config.gym, seed=seed, size=size, **config.gym_settings
-        )
+        return _dataset(config.gym, json.dumps(_settings(config, seed, size)))
     except (TypeError, ValueError, AssertionError) as error:
         raise UsageError("the data set does not take plugin.toolcall.gym_settings",
                          found=f"{config.gym}: {error}") from error
 
 
-@lru_cache(maxsize=8)
-def _dataset(name: str) -> Any:
+def _settings(config: ToolcallConfig, seed: int, size: int) -> dict[str, Any]:
+    return {**config.gym_settings, "seed": seed, "size": size}
+
+
+@lru_cache(maxsize=16)
+def _dataset(name: str, settings: str) -> Any:
     import reasoning_gym
 
-    return reasoning_gym.create_dataset(name, seed=0, size=1)
+    return reasoning_gym.create_dataset(name, **json.loads(settings))
 
 
 @lru_cache(maxsize=128)

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from claw.errors import UsageError
-from claw.sdk import Message, Task
+from claw.sdk import Message, Task, UsageError
 
 from ..answers.check import CHECKERS
 from ..settings import ToolcallConfig

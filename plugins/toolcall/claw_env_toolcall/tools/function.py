@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
-from claw.errors import UsageError
+from claw.sdk import UsageError
 
 from .threads import on_thread
 from .tool import Arguments, Tool

@@ -15,7 +15,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
 from mcp.types import PaginatedRequestParams
 
-from claw.errors import ClawError, UsageError
+from claw.sdk import ClawError, UsageError
 
 from ..settings import McpConfig
 from .tool import Arguments, Tool, ToolError

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from claw.errors import UsageError, nearest
+from claw.sdk import UsageError, nearest
 
 from ..calls import Call
 from .arguments import problem
