@@ -1,4 +1,4 @@
-# make demo | test | test-all | lint | bench | sglang
+# make demo | test | test-all | lint | bench | sglang | docker
 # Every target makes .venv and installs what it needs first; nothing else has to be typed.
 
 PYTHON ?= python3
@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 SGLANG := .venv-sglang
 
-.PHONY: demo test test-all lint bench sglang clean
+.PHONY: demo test test-all lint bench sglang docker clean
 
 demo: $(READY)
 	$(BIN)/python -m claw_env_personal.demo $(ARGS)
@@ -32,6 +32,10 @@ sglang: $(SGLANG)/ready
 $(SGLANG)/ready: tools/install_sglang.sh claw/engine/worker/sglang.py tests/sglang_cpu/claw_sglang_cpu.py
 	PYTHON="$(PYTHON)" VENV_SGLANG="$(SGLANG)" bash tools/install_sglang.sh
 	@touch $(SGLANG)/ready
+
+# an engine and the base image of sandboxes; does nothing where both are there
+docker:
+	bash tools/docker.sh
 
 $(READY): pyproject.toml plugins/personal/pyproject.toml plugins/toolcall/pyproject.toml tools/install.sh
 	PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/install.sh

@@ -59,6 +59,7 @@ def sglang_python() -> str:
 
 
 @pytest.fixture(scope="session")
+<<<<<<< HEAD
 def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The python of a new virtual environment that holds claw-rl, its dependencies and pytest."""
     folder = tmp_path_factory.mktemp("fresh")
@@ -72,3 +73,15 @@ def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if done.returncode:
         missing("pip's index", done.stderr[-500:])
     return python
+=======
+def needs_docker() -> None:
+    """A container engine with claw's base image; tools/docker.sh brings up both."""
+    from claw.errors import ClawError
+    from claw.sdk.sandbox import engine, spec
+
+    try:
+        with engine.speaking("looking for the base image", spec.BASE_IMAGE):
+            engine.api().inspect_image(spec.BASE_IMAGE)
+    except ClawError as error:
+        missing("a container engine with claw's base image", str(error))
+>>>>>>> 1d1105868b0a43bbdafe79a280bb155f2be13046

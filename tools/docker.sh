@@ -12,6 +12,7 @@ PACKAGES=python3,git,ca-certificates,procps,tmux,gawk,patch,make,jq,sqlite3,file
 if [ "$(id -u)" = 0 ]; then CACHE="${CLAW_IMAGE_CACHE:-/var/cache/claw}"
 else CACHE="${CLAW_IMAGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/claw}"; fi
 TAR="$CACHE/base-bookworm.tar"
+SOURCES=/etc/apt/sources.list.d/debian.sources
 PID_FILE=/var/run/docker.pid
 LOG=/var/log/dockerd.log
 
@@ -64,13 +65,16 @@ ensure_engine() {
   start_engine
 }
 
+# From Debian's packages where this is Debian 12, so that no image registry is needed.
+can_make_tar() {
+  grep -qs bookworm "$SOURCES" && { command -v mmdebstrap >/dev/null 2>&1 || can_install; }
+}
+
 make_tar() {
   [ -s "$TAR" ] && return 0
-  command -v mmdebstrap >/dev/null 2>&1 || { can_install && install_packages mmdebstrap; }
+  command -v mmdebstrap >/dev/null 2>&1 || install_packages mmdebstrap
   mkdir -p "$CACHE"
   say "making $TAR (half a minute)"
-  local sources=/etc/apt/sources.list.d/debian.sources input=/dev/null
-  if [ -r "$sources" ] && grep -q bookworm "$sources"; then input=$sources; fi
   local mode=auto; if [ "$(id -u)" != 0 ]; then mode=unshare; fi
   # the name must not end in .tmp without --format: mmdebstrap would make a folder
   mmdebstrap --quiet --mode="$mode" --variant=minbase --include="$PACKAGES" \
@@ -84,12 +88,12 @@ make_tar() {
     --customize-hook='chroot "$1" git config --system user.email agent@localhost' \
     --customize-hook='chroot "$1" git config --system --add safe.directory "*"' \
     --customize-hook='rm -rf "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/*' \
-    --format=tar bookworm "$TAR.tmp" <"$input"
+    --format=tar bookworm "$TAR.tmp" <"$SOURCES"
   mv "$TAR.tmp" "$TAR"
 }
 
 from_registry() {
-  say "making $IMAGE from debian:bookworm-slim (this machine has no mmdebstrap)"
+  say "making $IMAGE from debian:bookworm-slim (this is no Debian 12 with mmdebstrap)"
   cli build -q -t "$IMAGE" - <<DOCKERFILE
 FROM debian:bookworm-slim
 ENV LANG=C.UTF-8
@@ -104,7 +108,7 @@ DOCKERFILE
 
 ensure_image() {
   cli image inspect "$IMAGE" >/dev/null 2>&1 && return 0
-  if [ -s "$TAR" ] || command -v mmdebstrap >/dev/null 2>&1 || can_install; then
+  if [ -s "$TAR" ] || can_make_tar; then
     make_tar
     say "importing $IMAGE"
     cli import --change 'ENV LANG=C.UTF-8' --change 'WORKDIR /work' --change 'CMD ["bash"]' \

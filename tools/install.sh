@@ -43,4 +43,4 @@ check_python
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 echo "installing torch and claw into $VENV (once; one to three minutes)"
 install_torch
-"$VENV/bin/pip" install --quiet -e ".[train,serve,demo,dev]" -e "plugins/personal[demo]" -e plugins/toolcall
+"$VENV/bin/pip" install --quiet -e ".[train,serve,sandbox,demo,dev]" -e "plugins/personal[demo]" -e plugins/toolcall

@@ -12,9 +12,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("claw", "plugins/personal", "plugins/toolcall")
 OTHER = {
-    "Makefile": "demo, test, test-all, lint, bench, sglang",
+    "Makefile": "demo, test, test-all, lint, bench, sglang, docker",
     "tools/install.sh": "makes .venv; the CPU build of torch where there is no GPU",
     "tools/install_sglang.sh": "makes .venv-sglang, the environment of SGLang workers",
+    "tools/docker.sh": "brings up a container engine and the base image of sandboxes",
     "tools/tree.py": "prints this tree",
     ".ci/run": "lint and every test on a clean checkout",
     "conftest.py": "test options; a missing real part skips or fails",

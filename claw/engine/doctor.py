@@ -32,6 +32,7 @@ def report(sglang_python: str = "") -> Iterator[str]:
         is_here = (models.cache_dir() / name / models.DONE).exists()
         where = "in the cache" if is_here else "not fetched yet"
         yield f"model         {name}: {where}; {model.note}"
+    yield from _sandboxes()
     for found in registry.installed():
         yield f"plugin        {found.name} ({found.distribution} {found.version})"
 
@@ -60,6 +61,20 @@ def _devices() -> Iterator[str]:
     else:
         yield "device        cpu (no GPU that torch can use)"
     yield from _code(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _sandboxes() -> Iterator[str]:
+    """The container engine and the base image, or why there are none."""
+    from claw.sdk.sandbox import SandboxError, engine, spec
+
+    try:
+        yield f"sandboxes     {engine.version()}"
+        with engine.speaking("looking for the base image", spec.BASE_IMAGE):
+            engine.api().inspect_image(spec.BASE_IMAGE)
+        yield f"image         {spec.BASE_IMAGE}"
+    except SandboxError as error:
+        yield f"sandboxes     none: {error.what}; {error.do or error.found}"
+    yield f"bubblewrap    {shutil.which('bwrap') or 'not installed'}"
 
 
 def _code(device: "torch.device") -> Iterator[str]:

@@ -2,21 +2,26 @@
 
 Owns: running one command after another, their deadlines, their whole process trees, and the bounds
 of their output. Ends, and with it the container, when its input closes: that is the leash.
-Does not own: anything of claw. Its text is sent through the input, to any image that has Python 3.7
+Does not own: anything of claw. Its text is sent through the input, to any image that has Python 3.8
 or newer; so it is no part of the command line that `ps` shows.
 
 Untrusted commands run beside it, so it gives itself a user id that nobody else has and keeps just
 enough capabilities to start, and to kill, processes of other users. Process 1 cannot be killed from
 inside its container, another user cannot trace it, and so nobody else writes to its output.
 
-Each command has a keeper: a process that adopts whatever the command orphans (it is a "subreaper"),
-so that its descendants are the command's whole tree, also those that called setsid.
+Commands are started by a keeper: a process that adopts whatever its command orphans (it is a
+"subreaper"), so that its descendants are the command's whole tree, also those that called setsid.
+A keeper whose command left nothing takes the next one; else it stays with what is left, and another
+takes its place. Forking this program is most of what a command could cost, so commands are started
+by posix_spawn, which copies no memory, in a thread that takes on the command's user.
 """
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -29,9 +34,10 @@ from typing import Any, NoReturn
 HELLO = b"CLAW-WARM\n"
 REQUEST = struct.Struct(">II")
 """bytes of the JSON header, bytes of stdin"""
-ANSWER = struct.Struct(">III")
-"""bytes of the JSON header, of stdout, of stderr"""
+ANSWER = struct.Struct(">?III")
+"""whether the keeper is free again; bytes of the JSON header, of stdout, of stderr"""
 AGENT_UID = 64999
+LAST_UID = (1 << 32) - 1
 CAPABILITIES = {
     "CHOWN": 0, "DAC_OVERRIDE": 1, "DAC_READ_SEARCH": 2, "FOWNER": 3, "FSETID": 4, "KILL": 5,
     "SETGID": 6, "SETUID": 7, "SETPCAP": 8, "LINUX_IMMUTABLE": 9, "NET_BIND_SERVICE": 10,
@@ -45,7 +51,13 @@ OWN = ("KILL", "SETGID", "SETUID", "SETPCAP")
 """what the agent itself needs"""
 LAST_CAPABILITY = 63
 PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER = 4, 8, 24, 36
+SYSTEM_CALLS = {
+    "x86_64": {"setgroups": 116, "setresuid": 117, "setresgid": 119},
+    "aarch64": {"setgroups": 159, "setresuid": 147, "setresgid": 149},
+}
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+SIGNALS = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
+"""what Python ignores or handles, and commands must not inherit so"""
 CHUNK = 1 << 16
 KILL_S = 5.0
 """how long a tree may take to die"""
@@ -71,15 +83,45 @@ def hold_only(names: tuple[str, ...]) -> None:
 
 
 def hide(settings: Any) -> None:
-    """Become a user that no command runs as, with the few rights that are needed."""
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
-    if os.getuid() == 0 and settings["can_switch"]:
-        prctl(PR_SET_KEEPCAPS, 1)
-        os.setgroups([])
-        os.setresgid(AGENT_UID, AGENT_UID, AGENT_UID)
-        os.setresuid(AGENT_UID, AGENT_UID, AGENT_UID)
-        hold_only(OWN + tuple(settings["capabilities"]))
-    prctl(PR_SET_DUMPABLE, 0)
+    """Become a user that no command runs as, with the few rights that are needed.
+
+    The bounding set, which limits only what started programs may have, is emptied first.
+    """
+    if not settings["can_switch"]:
+        prctl(PR_SET_DUMPABLE, 0)  # commands have this user too: they must not trace it
+        return
+    kept = {CAPABILITIES[name] for name in settings["capabilities"]}
+    for number in range(LAST_CAPABILITY + 1):
+        if number not in kept and prctl(PR_CAPBSET_DROP, number) != 0:
+            break  # past the kernel's last one
+    prctl(PR_SET_KEEPCAPS, 1)
+    os.setgroups([])
+    os.setresgid(AGENT_UID, AGENT_UID, AGENT_UID)
+    os.setresuid(AGENT_UID, AGENT_UID, AGENT_UID)
+    hold_only(OWN + tuple(settings["capabilities"]))
+    prctl(PR_SET_DUMPABLE, 1)
+
+
+def take_on(who: Person) -> None:
+    """Make this thread, not its process, act as `who`: the C library would change every thread."""
+    groups = (ctypes.c_uint32 * len(who.groups))(*who.groups)
+    gid, uid = ctypes.c_long(who.gid), ctypes.c_long(who.uid)
+    calls: dict[str, tuple[Any, ...]] = {
+        "setgroups": (ctypes.c_long(len(groups)), groups),
+        "setresgid": (gid, gid, gid), "setresuid": (uid, uid, uid),
+    }
+    for name, words in calls.items():
+        number = SYSTEM_CALLS[os.uname().machine][name]
+        if libc.syscall(ctypes.c_long(number), *words) != 0:
+            raise NotStarted(126, f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+class NotStarted(Exception):
+    """Why a command could not be, as a shell would say it."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class Person:
@@ -91,17 +133,19 @@ class Person:
 
         name, _, group = words.partition(":")
         entry = None
-        with contextlib.suppress(KeyError):
-            entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
-        if entry is None and not name.isdigit():
-            raise OSError(0, f"the image has no user {name!r}")
+        with contextlib.suppress(KeyError, OverflowError):
+            entry = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
+        if entry is None and not name.isdecimal():
+            raise NotStarted(126, f"the image has no user {name!r}")
         self.uid = entry.pw_uid if entry else int(name)
         self.gid = entry.pw_gid if entry else self.uid
         if group:
             try:
-                self.gid = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
+                self.gid = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
             except KeyError:
-                raise OSError(0, f"the image has no group {group!r}") from None
+                raise NotStarted(126, f"the image has no group {group!r}") from None
+        if self.uid == AGENT_UID or max(self.uid, self.gid) >= LAST_UID:
+            raise NotStarted(126, f"no command can run as {words}")
         self.groups = os.getgrouplist(entry.pw_name, self.gid) if entry else [self.gid]
         self.name = entry.pw_name if entry else str(self.uid)
         home = entry.pw_dir if entry else ""
@@ -115,17 +159,6 @@ def person(words: str) -> Person:
     if words not in people:
         people[words] = Person(words)
     return people[words]
-
-
-def become(who: Person, capabilities: list[str]) -> None:
-    """Leave the agent's rights behind, for good."""
-    kept = {CAPABILITIES[name] for name in capabilities}
-    for number in range(LAST_CAPABILITY + 1):
-        if number not in kept and prctl(PR_CAPBSET_DROP, number) != 0:
-            break  # past the kernel's last one
-    os.setgroups(who.groups)
-    os.setresgid(who.gid, who.gid, who.gid)
-    os.setresuid(who.uid, who.uid, who.uid)
 
 
 # --- process trees ------------------------------------------------------------------------------
@@ -231,93 +264,175 @@ def shell() -> str:
     return next((p for p in ("/bin/bash", "/usr/bin/bash") if os.access(p, os.X_OK)), "/bin/sh")
 
 
-def start(request: Any, stdin: int, stdout: int, stderr: int, settings: Any) -> NoReturn:
-    """In the new process: become the command."""
-    code, what = 126, "user"
-    try:
-        for signum in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(signum, signal.SIG_DFL)
-        os.setsid()
-        os.dup2(stdin, 0)
-        os.dup2(stdout, 1)
-        os.dup2(stderr, 2)
-        os.closerange(3, 256)
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("500")  # rather this than the agent
-        who = person(request["user"])
+def find(name: str, path: str) -> str:
+    """Return the program that `name` means on `path`."""
+    if "/" in name:
+        return name
+    for folder in path.split(":"):
+        found = f"{folder or '.'}/{name}"
+        if os.access(found, os.X_OK) and not os.path.isdir(found):
+            return found
+    raise NotStarted(127, f"{name}: command not found")
+
+
+class Launcher:
+    """Starts commands as whom they ask for."""
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+        self.oom_score = -1
         if settings["can_switch"]:
-            become(who, settings["capabilities"])
-        what = "cwd"
-        os.chdir(request["cwd"])
+            with contextlib.suppress(OSError):
+                self.oom_score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+
+    def start(self, request: Any, stdin: int, stdout: int, stderr: int) -> int:
+        """Return the process id; NotStarted says what was wrong with the request."""
+        streams = (stdin, stdout, stderr)
+        try:
+            who = person(request["user"])
+            if not self.settings["can_switch"]:
+                return self._start(request, who, streams)
+            return self._start_as(request, who, streams)
+        except (ValueError, OverflowError) as error:  # a NUL, a number past every user
+            raise NotStarted(126, str(error)) from None
+
+    def _start_as(self, request: Any, who: Person, streams: tuple[int, int, int]) -> int:
+        """Start it in a thread that takes on the user, alone of this process, and ends.
+
+        Whether a process may be signalled is asked of its first thread, which stays the agent's.
+        """
+        made: list[Any] = []
+        is_over = _thread.allocate_lock()
+        is_over.acquire()
+
+        def start() -> None:
+            try:
+                take_on(who)
+                made.append(self._start(request, who, streams))
+            except Exception as error:  # raised below, by who asked
+                made.append(error)
+            finally:
+                is_over.release()
+
+        self._score(b"500")  # rather the command than its keeper or the agent
+        try:
+            _thread.start_new_thread(start, ())
+            is_over.acquire()
+        except RuntimeError as error:  # a thread counts as a process
+            raise OSError(errno.EAGAIN, str(error)) from None
+        finally:
+            self._score(b"0")
+        if isinstance(made[0], Exception):
+            raise made[0]
+        return int(made[0])
+
+    def _score(self, value: bytes) -> None:
+        if self.oom_score >= 0:
+            with contextlib.suppress(OSError):
+                os.pwrite(self.oom_score, value, 0)
+
+    def _start(self, request: Any, who: Person, streams: tuple[int, int, int]) -> int:
+        try:
+            os.chdir(request["cwd"])
+        except OSError as error:
+            raise NotStarted(126, f"{request['cwd']}: {error.strerror}") from None
         env = {**os.environ, "HOME": who.home, "USER": who.name, "LOGNAME": who.name,
                "PWD": request["cwd"], **request["env"]}
         argv = request["argv"] or [shell(), "-c", request["shell"]]
-        what = argv[0]
-        code = 127
-        os.umask(0o022)
-        os.execvpe(what, argv, env)
-    except OSError as error:
-        if code == 127 and not isinstance(error, FileNotFoundError):
-            code = 126
-        text = f"{what}: {error.strerror}\n".encode("utf-8", "replace")
-        with contextlib.suppress(OSError):
-            os.write(2, text)
-    os._exit(code)
+        program = find(argv[0], env.get("PATH", os.defpath))
+        actions = [(os.POSIX_SPAWN_DUP2, fd, i) for i, fd in enumerate(streams)]
+        try:
+            return os.posix_spawn(program, argv, env, file_actions=actions, setsid=True,
+                                  setsigmask=(), setsigdef=SIGNALS)
+        except OSError as error:
+            if error.errno == errno.EAGAIN:
+                raise
+            code = 127 if error.errno == errno.ENOENT else 126
+            raise NotStarted(code, f"{argv[0]}: {error.strerror}") from None
 
 
 class Keeper:
-    """Runs one command, says what became of it, and stays while something of it lives."""
+    """Runs a command, says what became of it, and stays while something of it lives."""
 
-    def __init__(self, request: Any, body: bytes, settings: Any) -> None:
-        self.request, self.body, self.settings = request, memoryview(body), settings
-        self.kept: dict[int, Kept] = {}
-        self.stdin = -1
-        self.main = -1
-        self.status: int | None = None
-        self.poll = select.poll()
-
-    def run(self, report: int) -> NoReturn:
+    def __init__(self, settings: Any) -> None:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         self.wake, wake_up = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(wake_up)
+        signal.set_wakeup_fd(wake_up, warn_on_full_buffer=False)
+        self.launcher = Launcher(settings)
+
+    def serve(self, orders: int, report: int) -> NoReturn:
+        """Carry out one request after another, until something stays behind."""
+        while True:
+            sizes = REQUEST.unpack(read_exactly(orders, REQUEST.size))
+            raw, body = (read_exactly(orders, size) for size in sizes)
+            self.status: int | None = None
+            self.main = -1
+            self.poll = select.poll()
+            self.poll.register(self.wake, select.POLLIN)
+            self.kept: dict[int, Kept] = {}
+            if not self.run(json.loads(raw), body, report):
+                os.close(orders)
+                os.close(report)
+                self.linger()
+                os._exit(0)
+            for fd in tuple(self.kept):
+                self.forget(fd)
+
+    def run(self, request: Any, body: bytes, report: int) -> bool:
+        """Run one command and answer; True when nothing of it is left."""
         began, killed_before = time.monotonic(), oom_kills()
-        out, err = self.begin()
-        in_time = self.watch(began + self.request["timeout_s"])
-        is_dead = True if in_time else kill_tree()
-        self.drain()
+        limit = request["max_output"]
+        self.out, stdout = os.pipe2(os.O_CLOEXEC)
+        self.err, stderr = os.pipe2(os.O_CLOEXEC)
+        stdin, self.stdin = os.pipe2(os.O_CLOEXEC)
+        out, err = Kept(limit), Kept(limit)
+        is_dead = in_time = True
+        try:
+            self.main = self.launcher.start(request, stdin, stdout, stderr)
+        except NotStarted as problem:
+            self.status = problem.code << 8
+            err.add(f"{problem}\n".encode("utf-8", "replace"))
+        except OSError as error:  # no process is left
+            self.status = 126 << 8
+            err.add(f"no process could be started: {error.strerror}\n".encode())
+        for fd in (stdin, stdout, stderr):
+            os.close(fd)
+        for fd, kept in ((self.out, out), (self.err, err)):
+            os.set_blocking(fd, False)
+            self.kept[fd] = kept
+            self.poll.register(fd, select.POLLIN)
+        self.give(body)
+        if self.status is None:
+            in_time = self.watch(began + request["timeout_s"])
+            is_dead = in_time or kill_tree()
+            self.drain()
+        is_free = not self.has_children()
         header = {
             "exit": exit_code(self.status) if in_time else None, "timed_out": not in_time,
             "oom": oom_kills() > killed_before, "seconds": time.monotonic() - began,
-            "left_out": [self.kept[out].left_out(), self.kept[err].left_out()],
-            "stuck": not is_dead,
+            "left_out": [out.left_out(), err.left_out()], "stuck": not is_dead,
         }
-        send_answer(report, header, self.kept[out], self.kept[err])
-        os.close(report)
-        self.linger()
-        os._exit(0)
+        send_answer(report, header, out, err, is_free=is_free)
+        return is_free
 
-    def begin(self) -> tuple[int, int]:
-        """Start the command; return where its output is read."""
-        out, out_w = os.pipe2(os.O_CLOEXEC)
-        err, err_w = os.pipe2(os.O_CLOEXEC)
-        if self.body:
-            in_r, self.stdin = os.pipe2(os.O_CLOEXEC)
+    def give(self, body: bytes) -> None:
+        """Have the command's input written while it runs."""
+        self.body = memoryview(body)
+        if body:
             os.set_blocking(self.stdin, False)
             self.poll.register(self.stdin, select.POLLOUT)
         else:
-            in_r = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        self.main = os.fork()
-        if self.main == 0:
-            start(self.request, in_r, out_w, err_w, self.settings)
-        for fd in (in_r, out_w, err_w):
-            os.close(fd)
-        for fd in (out, err):
-            os.set_blocking(fd, False)
-            self.kept[fd] = Kept(self.request["max_output"])
-            self.poll.register(fd, select.POLLIN)
-        self.poll.register(self.wake, select.POLLIN)
-        return out, err
+            os.close(self.stdin)
+            self.stdin = -1
+
+    def has_children(self) -> bool:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return False
+        return True
 
     def watch(self, end: float) -> bool:
         """Move bytes until the command ends; False when its deadline came first."""
@@ -363,29 +478,24 @@ class Keeper:
     def forget(self, fd: int) -> None:
         self.poll.unregister(fd)
         os.close(fd)
+        self.kept.pop(fd, None)
 
     def drain(self) -> None:
         """Take what is in the pipes already; what a daemon says later is not the command's."""
-        for fd in self.kept:
+        for fd in tuple(self.kept):
             for _ in range(1 << 5):
-                try:
-                    if not self.move(fd):
-                        break
-                except OSError:  # closed before
+                if not self.move(fd):
                     break
+        if self.stdin >= 0:
+            self.forget(self.stdin)
+            self.stdin = -1
 
     def linger(self) -> None:
         """Reap, and read to nowhere, until nothing of the command is left."""
         for kept in self.kept.values():
             kept.for_head = kept.for_tail = 0
             kept.head = kept.tail = bytearray()
-        self.status = None
-        while True:
-            try:
-                if os.waitpid(-1, os.WNOHANG)[0]:
-                    continue
-            except ChildProcessError:
-                return
+        while self.has_children():
             for fd, _ in self.poll.poll(60_000):
                 self.move(fd)
 
@@ -404,14 +514,26 @@ def write_all(fd: int, data: bytes | bytearray) -> None:
         view = view[os.write(fd, view):]
 
 
-def send_answer(fd: int, header: Any, out: Kept | None = None, err: Kept | None = None) -> None:
+def read_exactly(fd: int, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        more = os.read(fd, min(count - len(data), 1 << 20))
+        if not more:
+            raise EOFError
+        data += more
+    return bytes(data)
+
+
+def send_answer(fd: int, header: Any, out: Kept | None = None, err: Kept | None = None, *,
+                is_free: bool = False) -> None:
     raw = json.dumps(header).encode()
     sizes = [len(k.head) + len(k.tail) if k else 0 for k in (out, err)]
-    write_all(fd, ANSWER.pack(len(raw), *sizes) + raw)
+    data = bytearray(ANSWER.pack(is_free, len(raw), *sizes) + raw)
     for kept in (out, err):
         if kept:
-            write_all(fd, kept.head)
-            write_all(fd, kept.tail)
+            data += kept.head
+            data += kept.tail
+    write_all(fd, data)
 
 
 class Agent:
@@ -420,9 +542,11 @@ class Agent:
         self.end = time.monotonic() + settings["lifetime_s"]
         self.poll = select.poll()
         self.poll.register(0, select.POLLIN)
+        self.ready: tuple[int, int] | None = None
+        """orders and report of the keeper that waits"""
 
     def left_ms(self) -> float:
-        left = self.end - time.monotonic()
+        left: float = self.end - time.monotonic()
         if left <= 0:
             os._exit(0)
         return left * 1000
@@ -442,67 +566,108 @@ class Agent:
     def serve(self) -> NoReturn:
         write_all(1, HELLO)
         while True:
-            size, body = REQUEST.unpack(self.read(REQUEST.size))
-            request = json.loads(self.read(size))
-            self.answer(request, self.read(body))
+            with contextlib.suppress(OSError):  # then the request says so
+                self.prepare()
+            sizes = self.read(REQUEST.size)
+            size, body = REQUEST.unpack(sizes)
+            raw = self.read(size)
+            if json.loads(raw)["op"] == "sweep":
+                self.sweep()
+            else:
+                self.answer(sizes + raw, self.read(body))
 
-    def answer(self, request: Any, body: bytes) -> None:
-        if request["op"] == "sweep":
+    def sweep(self) -> None:
+        end = time.monotonic() + KILL_S
+        while living_descendants() and time.monotonic() < end:
             with contextlib.suppress(OSError):
                 os.kill(-1, signal.SIGKILL)  # process 1 is spared
-            send_answer(1, {})
-            return
+            time.sleep(0.001)
+        self.drop()
+        send_answer(1, {})
+
+    def prepare(self) -> None:
+        """Have a keeper that waits for the next request."""
+        if self.ready:
+            poll = select.poll()
+            poll.register(self.ready[1], select.POLLIN)
+            if not poll.poll(0):
+                return
+            self.drop()  # it was killed
+        orders, for_agent = os.pipe2(os.O_CLOEXEC)
         report, for_keeper = os.pipe2(os.O_CLOEXEC)
         try:
-            pid = os.fork()
-        except OSError as error:
-            os.close(report)
-            os.close(for_keeper)
-            send_answer(1, {"no_process": error.strerror})
-            return
-        if pid == 0:
-            os.close(report)
-            self.become_keeper(request, body, for_keeper)
-        os.close(for_keeper)
-        self.forward(report)
+            if os.fork() == 0:
+                for fd in (for_agent, report):
+                    os.close(fd)
+                self.become_keeper(orders, for_keeper)
+            self.ready = for_agent, report
+        except OSError:
+            for fd in (for_agent, report):
+                os.close(fd)
+            raise
+        finally:
+            for fd in (orders, for_keeper):
+                os.close(fd)
 
-    def become_keeper(self, request: Any, body: bytes, report: int) -> NoReturn:
-        try:
-            nowhere = os.open("/dev/null", os.O_RDWR)
-            for fd in (0, 1):
-                os.dup2(nowhere, fd)
-            Keeper(request, body, self.settings).run(report)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                send_answer(report, {"no_process": error.strerror})
+    def drop(self) -> None:
+        """Let the waiting keeper go, if there is one: without a request it ends."""
+        for fd in self.ready or ():
+            os.close(fd)
+        self.ready = None
+
+    def become_keeper(self, orders: int, report: int) -> NoReturn:
+        nowhere = os.open("/dev/null", os.O_RDWR)
+        for fd in (0, 1):
+            os.dup2(nowhere, fd)
+        os.close(nowhere)
+        with contextlib.suppress(OSError, EOFError):
+            Keeper(self.settings).serve(orders, report)
         os._exit(1)
 
-    def forward(self, report: int) -> None:
-        """Send on what the keeper says, whole; say so if it died first."""
-        answer = bytearray()
-        poll = select.poll()
-        poll.register(report, select.POLLIN)
-        poll.register(0, 0)  # only whether it was hung up
-        while True:
-            ready = dict(poll.poll(self.left_ms()))
-            if 0 in ready:
-                os._exit(0)
-            if report not in ready:
-                continue
-            data = os.read(report, 1 << 20)
-            if not data:
-                break
-            answer += data
-        os.close(report)
+    def answer(self, head: bytes, body: bytes) -> None:
+        try:
+            self.prepare()
+            assert self.ready
+        except OSError as error:
+            send_answer(1, {"no_process": error.strerror})
+            return
+        with contextlib.suppress(OSError):  # a dead keeper's report says so
+            write_all(self.ready[0], head)
+            write_all(self.ready[0], body)
+        answer = self.hear(self.ready[1])
+        if not answer or not answer[0]:  # it died, or stays with what its command left
+            self.drop()
         if answer:
             write_all(1, answer)
         else:
             send_answer(1, {"lost": True})
 
+    def hear(self, report: int) -> bytearray:
+        """The keeper's whole answer; nothing if it died first."""
+        answer = bytearray()
+        left = ANSWER.size
+        poll = select.poll()
+        poll.register(report, select.POLLIN)
+        poll.register(0, 0)  # only whether it was hung up
+        while left:
+            ready = dict(poll.poll(self.left_ms()))
+            if 0 in ready:
+                os._exit(0)
+            if report not in ready:
+                continue
+            data = os.read(report, min(left, 1 << 20))
+            if not data:
+                return bytearray()
+            answer += data
+            left -= len(data)
+            if len(answer) == ANSWER.size:
+                left = sum(ANSWER.unpack(answer)[1:])
+        return answer
+
 
 def make_workdir(path: str, user: str) -> None:
     """Make the working directory of an image that has none, and give it to the user."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, NotStarted):
         if not os.path.isdir(path):
             os.makedirs(path)
             who = person(user)
@@ -510,11 +675,14 @@ def make_workdir(path: str, user: str) -> None:
 
 
 def main(settings: Any) -> NoReturn:
+    if not hasattr(os, "posix_spawn") or os.uname().machine not in SYSTEM_CALLS:
+        os.execv("/bin/sh", ["sh", "-c", settings["leash"]])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps what ends here
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ.update(settings["env"])
     if settings["can_switch"]:
         make_workdir(settings["workdir"], settings["user"])
     hide(settings)
+    os.umask(0o022)
     Agent(settings).serve()
 

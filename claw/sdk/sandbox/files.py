@@ -5,10 +5,10 @@ The engine's own copying does not: into a tmpfs it reports success and the file 
 
 import io
 import tarfile
+import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from posixpath import isabs
 
 from claw.sdk.sandbox.spec import MAX_OUTPUT, Ran, SandboxError
 
@@ -54,7 +54,7 @@ class Files:
         pack = _Pack(self, to, user)
         for name, data in files.items():
             info = tarfile.TarInfo(name)
-            info.size, info.mode = len(data), mode
+            info.size, info.mode, info.mtime = len(data), mode, int(time.time())
             pack.add(info, data)
         pack.send()
 

@@ -4,11 +4,12 @@ Owns: the framing of the engine's stream and of the agent's protocol, and the ho
 Does not own: containers, or what a request means inside (agent.py).
 """
 
+import contextlib
 import json
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from claw.sdk.sandbox import agent
@@ -39,8 +40,8 @@ class Channel(Protocol):
 class EngineChannel:
     """The engine's attach stream: stdout and stderr come in frames."""
 
-    def __init__(self, sock: socket.socket, keep: object = None) -> None:
-        self._sock, self._keep = sock, keep
+    def __init__(self, attached: Any) -> None:
+        self._attached, self._sock = attached, socket_of(attached)
         self._raw = bytearray()
         self._out = bytearray()
         self.stderr = b""
@@ -75,21 +76,43 @@ class EngineChannel:
 
     def _sort(self, data: bytes) -> None:
         self._raw += data
-        while len(self._raw) >= ENGINE_FRAME.size:
-            kind, size = ENGINE_FRAME.unpack_from(self._raw)
-            whole = ENGINE_FRAME.size + size
-            if len(self._raw) < whole:
-                return
-            piece = self._raw[ENGINE_FRAME.size : whole]
+        for kind, piece in take_pieces(self._raw):
             if kind == 1:
                 self._out += piece
             else:
                 self.stderr = (self.stderr + piece)[-MAX_STDERR:]
-            del self._raw[:whole]
 
     def close(self) -> None:
         """Close the connection; for the agent that is the end."""
-        self._sock.close()
+        hang_up(self._attached)
+
+
+def take_pieces(raw: bytearray) -> Iterator[tuple[int, bytes]]:
+    """Take the whole frames out of `raw`: (1 stdout or 2 stderr, bytes)."""
+    while len(raw) >= ENGINE_FRAME.size:
+        kind, size = ENGINE_FRAME.unpack_from(raw)
+        whole = ENGINE_FRAME.size + size
+        if len(raw) < whole:
+            return
+        piece = bytes(raw[ENGINE_FRAME.size : whole])
+        del raw[:whole]
+        yield kind, piece
+
+
+def socket_of(attached: Any) -> socket.socket:
+    """The socket in what the SDK returns for a stream; some transports return it bare."""
+    found: socket.socket = getattr(attached, "_sock", attached)
+    return found
+
+
+def hang_up(attached: Any) -> None:
+    """Close a stream of the SDK at once: file, socket and response hold it open together."""
+    with contextlib.suppress(OSError):
+        socket_of(attached).shutdown(socket.SHUT_RDWR)
+    response = getattr(attached, "_response", None)
+    for part in (response, attached, socket_of(attached)):
+        if part is not None:
+            part.close()
 
 
 def _left(end: float) -> float:
@@ -138,7 +161,7 @@ class Line:
     ) -> tuple[dict[str, Any], bytes, bytes]:
         raw = json.dumps(request).encode()
         self._channel.send(agent.REQUEST.pack(len(raw), len(body)) + raw + body, end)
-        sizes = agent.ANSWER.unpack(self._channel.read(agent.ANSWER.size, end))
+        _, *sizes = agent.ANSWER.unpack(self._channel.read(agent.ANSWER.size, end))
         header, out, err = (self._channel.read(size, end) for size in sizes)
         return json.loads(header), out, err
 
@@ -153,6 +176,3 @@ def with_gap(kept: bytes, left_out: int) -> bytes:
         return kept
     half = (len(kept) + 1) // 2
     return kept[:half] + f"\n[... {left_out} bytes left out ...]\n".encode() + kept[half:]
-
-
-Ask = Callable[[dict[str, Any], bytes], Ran]

@@ -1,15 +1,15 @@
 """What dead processes left behind, removed; and what this process must not leave.
 
-Owns: the sweep over containers and snapshots, once when the first sandbox opens, and at exit.
+Owns: the sweep over containers, networks and snapshots, once when the first sandbox opens.
 Does not own: the leash, which ends a container with its owner within a second (agent.py).
 """
 
 import atexit
 import contextlib
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
 
-from claw.sdk.sandbox import engine, owner
+from claw.sdk.sandbox import engine, fence, owner
 
 
 @cache
@@ -20,7 +20,7 @@ def reap_once() -> None:
 
 def reap() -> list[str]:
     """Remove what belongs to nobody any more; return what was removed."""
-    return [*_containers(), *_snapshots(owner.is_abandoned)]
+    return [*_containers(), *_networks(), *_snapshots(owner.is_abandoned)]
 
 
 def _containers() -> list[str]:
@@ -36,7 +36,17 @@ def _containers() -> list[str]:
     return gone
 
 
-def _snapshots(is_over: Any) -> list[str]:
+def _networks() -> list[str]:
+    api, gone = engine.api(), []
+    with engine.speaking("looking for abandoned networks"):
+        for found in api.networks(filters={"label": owner.OWNER}):
+            if owner.is_abandoned(found.get("Labels") or {}):
+                fence.remove(found["Id"], found["Name"])
+                gone.append(found["Id"])
+    return gone
+
+
+def _snapshots(is_over: Callable[[Mapping[str, str], str], bool]) -> list[str]:
     import docker
 
     api, gone = engine.api(), []

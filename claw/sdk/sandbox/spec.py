@@ -11,8 +11,11 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from claw.errors import ClawError
+from claw.sdk.sandbox.agent import CAPABILITIES
 
 BASE_IMAGE = "claw/base:bookworm"
+ROOT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
+"""what root needs to install packages and to own files, for `Spec.capabilities`"""
 NETWORKS = ("none", "fenced")
 ENGINES = ("docker", "bwrap")
 MAX_OUTPUT = 1 << 20
@@ -75,6 +78,8 @@ class Spec:
         _at_least("tmpfs_mb", self.tmpfs_mb, 1)
         _at_least("file_mb", self.file_mb, 1)
         _at_least("lifetime_s", self.lifetime_s, 1)
+        for name in self.capabilities:
+            _one_of("capability", name, tuple(CAPABILITIES))
         if self.tmpfs_mb * 2 > self.memory_mb:
             raise SandboxError(
                 "tmpfs_mb is too large", found=f"{self.tmpfs_mb} of {self.memory_mb} MB",

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import socket
 import subprocess
 import sys
@@ -53,16 +52,3 @@ def http_server() -> Iterator[str]:
     finally:
         server.terminate()
         server.wait(20)
-
-
-@pytest.fixture(scope="session")
-def needs_sandbox() -> None:
-    """A Docker engine with the base image; missing, tests skip, or fail with CLAW_REAL=require."""
-    from claw.sdk.sandbox import SandboxError, open_sandbox
-
-    try:
-        open_sandbox().close()
-    except SandboxError as error:
-        if os.environ.get("CLAW_REAL") == "require":
-            pytest.fail(f"a sandbox is required here: {error}")
-        pytest.skip(f"no sandbox: {error}")

@@ -12,7 +12,7 @@ from claw_env_toolcall.tools.python import Python
 from claw_env_toolcall.tools.toolbox import Limits, Observation, Toolbox
 from played import call
 
-pytestmark = pytest.mark.usefixtures("needs_sandbox")
+pytestmark = pytest.mark.usefixtures("needs_docker")
 
 
 @asynccontextmanager
