@@ -59,7 +59,6 @@ def sglang_python() -> str:
 
 
 @pytest.fixture(scope="session")
-<<<<<<< HEAD
 def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The python of a new virtual environment that holds claw-rl, its dependencies and pytest."""
     folder = tmp_path_factory.mktemp("fresh")
@@ -73,7 +72,9 @@ def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if done.returncode:
         missing("pip's index", done.stderr[-500:])
     return python
-=======
+
+
+@pytest.fixture(scope="session")
 def needs_docker() -> None:
     """A container engine with claw's base image; tools/docker.sh brings up both."""
     from claw.errors import ClawError
@@ -84,4 +85,3 @@ def needs_docker() -> None:
             engine.api().inspect_image(spec.BASE_IMAGE)
     except ClawError as error:
         missing("a container engine with claw's base image", str(error))
->>>>>>> 1d1105868b0a43bbdafe79a280bb155f2be13046
