@@ -1,12 +1,14 @@
 """Everything a plugin author imports. Loads neither torch nor docker."""
 
-from claw.records import Message, Sampling, Signal, Task, Turn
+from claw.errors import ClawError, UsageError, nearest
+from claw.records import FinishReason, Message, Sampling, Signal, Task, Turn
 from claw.sdk.app import Ask, Engine, EngineError, Event
 from claw.sdk.env import Env, EnvTurn, assistant
 from claw.sdk.hooks import hookimpl
 from claw.sdk.judging import Case, Judge, Verdict
 
 __all__ = [
-    "Ask", "Case", "Engine", "EngineError", "Env", "EnvTurn", "Event", "Judge", "Message",
-    "Sampling", "Signal", "Task", "Turn", "Verdict", "assistant", "hookimpl",
+    "Ask", "Case", "ClawError", "Engine", "EngineError", "Env", "EnvTurn", "Event", "FinishReason",
+    "Judge", "Message", "Sampling", "Signal", "Task", "Turn", "UsageError", "Verdict", "assistant",
+    "hookimpl", "nearest",
 ]

@@ -1,0 +1,1 @@
+"""Answers: found in a reply, and compared with the right one."""

@@ -1,0 +1,1 @@
+"""Tasks: where they come from, and what is known of their answers."""
