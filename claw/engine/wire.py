@@ -10,10 +10,12 @@ that order. Nothing is pickled; numbers travel as arrays, never as lists.
 
 import dataclasses
 import enum
+import math
 import os
 import stat
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,9 @@ MAX_ARRAY = 1 << 31
 HIGH_WATER = 1000
 """messages that may queue on a socket; peers use credit, so this is never reached in health"""
 
-_DTYPES = {"int8", "uint8", "int32", "int64", "float16", "float32", "float64", "bool"}
+_DTYPES = {name: np.dtype(name) for name in (
+    "int8", "uint8", "int32", "int64", "float16", "float32", "float64", "bool")}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +67,14 @@ def encode(message: Message) -> list[bytes | memoryview]:
     """Return the frames of a message (the routing frame is the socket's)."""
     arrays = {name: np.ascontiguousarray(a) for name, a in message.arrays.items()}
     for name, a in arrays.items():
-        if a.dtype.name not in _DTYPES:
+        if a.dtype not in _NAMES:
             raise WireError(f"array {name!r} has dtype {a.dtype.name}; allowed: {sorted(_DTYPES)}")
     header = {
         "v": VERSION,
         "type": message.type,
         "id": message.id,
         "fields": message.fields,
-        "arrays": [[name, a.dtype.name, list(a.shape)] for name, a in arrays.items()],
+        "arrays": [[name, _NAMES[a.dtype], a.shape] for name, a in arrays.items()],
     }
     try:
         # surrogatepass: a lone surrogate from a client must travel, not kill the sender
@@ -80,8 +84,11 @@ def encode(message: Message) -> list[bytes | memoryview]:
     return [packed, *(memoryview(a).cast("B") if a.size else b"" for a in arrays.values())]
 
 
-def decode(frames: list[bytes]) -> Message:
-    """Return the message in `frames`, or raise WireError that says what is wrong with them."""
+def decode(frames: Sequence[bytes | memoryview]) -> Message:
+    """Return the message in `frames`, or raise WireError that says what is wrong with them.
+
+    Its arrays are views of the frames: nothing is copied.
+    """
     if not frames or len(frames) > MAX_FRAMES or len(frames[0]) > MAX_HEADER:
         raise WireError(f"a message has 1 to {MAX_FRAMES} frames; found {len(frames)}")
     header = _header(frames[0])
@@ -92,7 +99,12 @@ def decode(frames: list[bytes]) -> Message:
     return Message(header["type"], header["id"], header["fields"], arrays)
 
 
-def _header(raw: bytes) -> dict[str, Any]:
+def receive(socket: Any) -> list[memoryview]:
+    """Return the frames of the next message where ZeroMQ put them: large arrays are not copied."""
+    return [frame.buffer for frame in socket.recv_multipart(copy=False)]
+
+
+def _header(raw: bytes | memoryview) -> dict[str, Any]:
     try:
         header = msgpack.unpackb(
             raw, raw=False, strict_map_key=True, unicode_errors="surrogatepass"
@@ -111,20 +123,19 @@ def _header(raw: bytes) -> dict[str, Any]:
     return header
 
 
-def _array(spec: Any, raw: bytes) -> tuple[str, np.ndarray]:
+def _array(spec: Any, raw: bytes | memoryview) -> tuple[str, np.ndarray]:
     if not (isinstance(spec, list) and len(spec) == 3 and isinstance(spec[2], list)):
         raise WireError("an array is announced as [name, dtype, shape]")
     name, dtype, shape = spec
-    if not isinstance(name, str) or dtype not in _DTYPES:
+    if not isinstance(name, str) or not isinstance(dtype, str) or dtype not in _DTYPES:
         raise WireError(f"array {name!r} has dtype {dtype!r}; allowed: {sorted(_DTYPES)}")
     if not all(isinstance(n, int) and 0 <= n <= MAX_ARRAY for n in shape) or len(shape) > 8:
         raise WireError(f"array {name!r} has an impossible shape {shape!r}")
-    wanted = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize if shape else (
-        np.dtype(dtype).itemsize
-    )
+    kind = _DTYPES[dtype]
+    wanted = math.prod(shape) * kind.itemsize
     if wanted != len(raw) or wanted > MAX_ARRAY:
         raise WireError(f"array {name!r} of {dtype}{shape} needs {wanted} bytes; {len(raw)} came")
-    return name, np.frombuffer(raw, dtype=dtype).reshape(shape)
+    return name, np.frombuffer(raw, kind).reshape(shape)
 
 
 # --- records ---------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ class Link:
 
     def _take(self) -> None:
         try:
-            message = wire.decode(self._dealer.recv_multipart())
+            message = wire.decode(wire.receive(self._dealer))
         except WireError as error:
             log.warning("the actor sent what is no message: %s", error)
             return

@@ -67,7 +67,7 @@ class HostedBackend:
         """in flight: running or waiting, the engine decides"""
         self.num_sampled = 0
         self._refused: list[Event] = []
-        self._answers: dict[Key, Loaded | str] = {}
+        self._answers: dict[Key, Loaded | VersionError] = {}
         """of versions: loaded, or why not"""
         self._loading: set[Key] = set()
         self._heard = time.monotonic()
@@ -203,8 +203,8 @@ class HostedBackend:
         """Have the engine load it meanwhile: Busy until it has, so that tokens go on."""
         key = (version.owner, version.adapter, version.number)
         answer = self._answers.pop(key, None)
-        if isinstance(answer, str):
-            raise VersionError(answer)
+        if isinstance(answer, VersionError):
+            raise answer
         if answer is not None:
             return answer
         if key not in self._loading:
@@ -218,7 +218,8 @@ class HostedBackend:
         key = (message["owner"], message["adapter"], message["number"])
         self._loading.discard(key)
         if message.type == "version.refused":
-            self._answers[key] = message["why"]
+            error = self._answers[key] = VersionError(message["why"])
+            error.mismatch = message["mismatch"] and tuple(message["mismatch"])
             return
         self.versions = _keys(message["versions"])
         self._answers[key] = Loaded(*key, message["mismatch_max"], message["mismatch_mean"],

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from claw.config import RunConfig
+from claw.engine.tensors import Checksums
 from claw.engine.versions import VersionError
 from claw.engine.worker.backend import EngineLost
 from claw.engine.worker.engine import Ask, EngineError, Part, Scores
@@ -204,6 +205,8 @@ class SglangEngine:
         self.vocab_size = int(self._manager.model_config.vocab_size)
         self.context = int(values["context_length"]) - MARGIN
         self.has_adapters = bool(config.lora.rank)
+        self.dtype = str(values["dtype"])
+        self._on_gpu = on_gpu
 
     async def generate(self, ask: Ask) -> AsyncIterator[Part]:
         start = 0
@@ -220,14 +223,16 @@ class SglangEngine:
                 return
         raise EngineError("the engine ended an answer without a reason")
 
-    async def score(self, rid: str, ids: Sequence[int], topk: int, adapter: str | None) -> Scores:
+    async def score(
+        self, rid: str, ids: Sequence[int], topk: int, adapter: str | None, start: int = 0
+    ) -> Scores:
         request = self._io.GenerateReqInput(
-            rid=rid, input_ids=list(ids), return_logprob=True, logprob_start_len=0,
+            rid=rid, input_ids=list(ids), return_logprob=True, logprob_start_len=start,
             sampling_params={"max_new_tokens": 0, "temperature": 0.0}, top_logprobs_num=topk,
             lora_path=adapter,
         )
         async for out in self._answers(request):
-            return read_scores(out, ids, topk)
+            return read_scores(out, ids[start:], topk)
         raise EngineError("the engine ended a score without an answer")
 
     async def _answers(self, request: Any) -> AsyncIterator[dict[str, Any]]:
@@ -263,6 +268,15 @@ class SglangEngine:
             self._io.UpdateWeightFromDiskReqInput(model_path=str(folder), flush_cache=True)))
         if not done[0]:
             raise VersionError("the engine does not take the weights", found=str(done[1]))
+
+    async def checksums(self) -> Checksums:
+        if self._on_gpu:
+            return {}  # there it answers with another hash, which nobody else can make
+        done = await self._call(self._manager.check_weights(
+            self._io.CheckWeightsReqInput(action="checksum")))
+        if not done[0]:
+            raise EngineError("the engine gives no checksums", found=str(done[1]))
+        return {name: str(c) for part in done[2] for name, c in part["checksums"].items()}
 
     async def _call(self, work: Awaitable[Any]) -> Any:
         try:

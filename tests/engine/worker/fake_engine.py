@@ -48,7 +48,7 @@ def write_adapter(folder: Path, w: float, rank: int = 2, layer: str = LAYER, **c
 
 
 class FakeEngine:
-    vocab_size, context, has_adapters = VOCAB, 256, True
+    vocab_size, context, has_adapters, dtype = VOCAB, 256, True, "float32"
 
     def __init__(self, folder: Path) -> None:
         self.ways = json.loads((folder / "fake.json").read_text())
@@ -100,7 +100,8 @@ class FakeEngine:
             if finish:
                 return
 
-    async def score(self, rid, ids, topk, adapter):
+    async def score(self, rid, ids, topk, adapter, start=0):
+        ids = ids[start:]
         for _ in range(self.ways.get("score_tokens", 1)):
             await self._token()
             if rid in self.aborted:
@@ -129,6 +130,9 @@ class FakeEngine:
         if found == self.ways.get("refuses"):
             raise VersionError("the engine does not take the weights", found="its own words")
         self.w = found
+
+    async def checksums(self):
+        return {}
 
     def close(self):
         pass
