@@ -62,6 +62,10 @@ class WorkerConfig(Section):
     """CPU threads; 0 leaves it to torch"""
     deadline_s: float = Field(600.0, gt=0)
     """seconds a request may take before it ends with what it has"""
+    cache: str = ""
+    """folder for versions that come from a trainer on another host; empty: in the user's cache"""
+    cache_gb: float = Field(20.0, gt=0)
+    """room for them; the ones that were used longest ago go first"""
 
 
 class SglangConfig(Section):

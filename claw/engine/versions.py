@@ -152,6 +152,11 @@ def read_manifest(folder: Path, checksum: str = "") -> Manifest:
         raise VersionError(
             "the version's manifest is not the announced one", found=found, allowed=checksum
         )
+    return parse_manifest(raw)
+
+
+def parse_manifest(raw: bytes) -> Manifest:
+    """Read what `manifest.json` holds."""
     try:
         values = json.loads(raw)
         manifest = Manifest(**values)

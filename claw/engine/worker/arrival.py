@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from claw.engine import tensors
+from claw.engine import versions as disk
 from claw.engine.tensors import Checksums
 from claw.engine.versions import VersionError
 
@@ -17,17 +18,21 @@ WRAPPED = ".base_layer"
 """what an engine that serves adapters puts into the names of its linear layers"""
 
 
-def expected(folder: Path, files: list[str], names: Iterable[str]) -> Checksums:
-    """What an engine that names its tensors so should answer; names of no file are left out."""
-    raw = {name: (file, tensors.checksum(view)) for file in files
-           for name, view in tensors.pieces(folder / file)}
+def expected(
+    folder: Path, files: list[str], names: Iterable[str], known: Checksums
+) -> Checksums:
+    """What an engine that names its tensors so should answer; names of no file are left out.
+
+    `known` are checksums of the files' tensors that were compared before.
+    """
+    place = {name: folder / file for file in files for name in disk.tensor_shapes(folder / file)}
     found = {}
     for name in names:
         parts = _parts(name.replace(WRAPPED, ""))
-        if not all(part in raw for part in parts):
+        if not all(part in place for part in parts):
             continue  # a buffer, or a tied head
-        found[name] = raw[parts[0]][1] if len(parts) == 1 else _joined(
-            folder, [(raw[part][0], part) for part in parts])
+        found[name] = known[parts[0]] if len(parts) == 1 and parts[0] in known else (
+            tensors.checksum(*(tensors.read(place[part], part) for part in parts)))
     return found
 
 
@@ -44,7 +49,3 @@ def _parts(name: str) -> list[str]:
         if f".{fused}." in name:
             return [name.replace(fused, part) for part in parts]
     return [name]
-
-
-def _joined(folder: Path, parts: list[tuple[str, str]]) -> str:
-    return tensors.checksum(*(tensors.read(folder / file, name) for file, name in parts))

@@ -167,15 +167,17 @@ class Shelf:
         canary = disk.read_canary(folder, manifest)
         await self._remember(canary, None)
         return Incoming(folder, manifest.weight_files, canary,
-                        await self._wanted(folder, manifest.weight_files))
+                        await self._wanted(folder, manifest))
 
-    async def _wanted(self, folder: Path, files: list[str]) -> Checksums:
+    async def _wanted(self, folder: Path, manifest: Manifest) -> Checksums:
         """What the engine should answer of its tensors when these are in it."""
+        files = manifest.weight_files
         kinds = set().union(*(tensors.dtypes(folder / file) for file in files))
         if kinds != {DTYPES.get(self.engine.dtype)}:
             return {}  # it holds them rounded: the canary alone decides
         names = list(await self.engine.checksums())
-        return await asyncio.to_thread(arrival.expected, folder, files, names)
+        return await asyncio.to_thread(
+            arrival.expected, folder, files, names, manifest.tensors)
 
     async def load_full(self, version: Version, new: Incoming) -> Loaded:
         """Replace the base weights while nothing runs; the old ones come back when refused."""
