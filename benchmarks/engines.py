@@ -8,6 +8,7 @@ and of full weights, against the ordinary gap. Name SGLang's python with --sglan
 
 import argparse
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -25,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import save_file
 
-from claw.engine import models, versions, wire
+from claw.engine import models, process, versions, wire
 from claw.engine.wire import Message
 from claw.engine.worker.shelf import folder_shapes
 from claw.records import Sampling, Version
@@ -112,7 +113,8 @@ def speeds(worker: Client) -> list[float]:
 
 
 def raw_speeds(model: Path, python: str) -> list[float]:
-    done = subprocess.run([python, "-m", "benchmarks.raw_sglang", str(model)], check=True,
+    env = os.environ | process.ENVIRONMENT | {"OMP_NUM_THREADS": "1"}  # as the worker starts it
+    done = subprocess.run([python, "-m", "benchmarks.raw_sglang", str(model)], check=True, env=env,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=900)
     return [float(v) for v in json.loads(done.stdout.splitlines()[-1])]
 
