@@ -3,8 +3,8 @@
 Owns: the checksum of one tensor, those of a safetensors file, the first difference.
 Does not own: where tensors come from (trainer, worker), what follows from a difference.
 
-A checksum is the first 16 hex digits of the sha256 of a tensor's bytes: SGLang answers with the same
-on a CPU. No torch here.
+A checksum is the first 16 hex digits of the sha256 of a tensor's bytes: SGLang answers with the
+same on a CPU. No torch here.
 """
 
 import hashlib

@@ -42,8 +42,8 @@ class CanaryError(VersionError):
     """Trainer and worker disagree on the canary."""
 
     def __init__(self, mismatch: tuple[float, float], found: str, allowed: str) -> None:
-        super().__init__("the identity canary disagrees: trainer and worker score the same tokens "
-                         "differently", found=found, allowed=allowed)
+        super().__init__("the identity canary disagrees: trainer and worker score the same "
+                         "tokens differently", found=found, allowed=allowed)
         self.mismatch = mismatch
 
     def because(self, why: str) -> "CanaryError":
@@ -95,8 +95,8 @@ def write_manifest(
 ) -> str:
     """Make the folder a version: list its files, and write the manifest last, atomically.
 
-    `checksums` are those of the trainer's own tensors, by the names in the files. Returns the sha256
-    of the manifest, which is the checksum of the record Version.
+    `checksums` are those of the trainer's own tensors, by the names in the files.
+    Returns the sha256 of the manifest, which is the checksum of the record Version.
     """
     assert kind in KINDS, f"a version is full or lora, not {kind!r}"
     files = {}

@@ -58,7 +58,8 @@ class Actor:
                                    self._sender("workers"), resume=resume)
         self.trainer = TrainerLink(self._sender("trainer"), parts.journal, parts.ledger,
                                    parts.buffer, parts.published, self._on_update)
-        self.workers = WorkerLink(self._sender("workers"), parts)
+        self.workers = WorkerLink(self._sender("workers"), parts, self.trainer.tell_refused,
+                                  self._measure_now)
         self.runners = RunnerLink(self._sender("runners"), parts, self.trainer, self.status,
                                   self.stop)
 
@@ -141,6 +142,9 @@ class Actor:
                    "rollout/workers": len(s["workers"]),
                    "rollout/tokens_per_s": sum(w["tokens_per_s"] for w in s["workers"])}
         self.monitor.log(values, int(s["trainer"].get("step") or 0))
+
+    def _measure_now(self, values: dict[str, float | str]) -> None:
+        self.monitor.log(values, int(self.trainer.status.get("step") or 0))
 
     def _on_update(self, update: Update, version: Version, num_samples: int) -> None:
         counts = self.parts.ledger.counts()

@@ -33,7 +33,8 @@ def run(
     """Train until max_steps, SIGTERM or SIGINT, a stop message, or the end of the parent.
 
     `actor` is the address of the actor's trainer socket, `versions` the one on which versions are
-    announced, `weights` the one where workers on other hosts fetch their files. `resume` continues from the newest checkpoint of `run_dir`, if there is one.
+    announced, `weights` the one where workers on other hosts fetch their files.
+    `resume` continues from the newest checkpoint of `run_dir`, if there is one.
     ClawError: the actor is silent for wire.dead_after_s, or the settings cannot be honoured.
     """
     from transformers.utils import logging as transformers_logging

@@ -1,4 +1,7 @@
-"""`python -m claw.engine.worker --spec FILE.json`: {config, actor, versions, weights, model_dir, name}."""
+"""`python -m claw.engine.worker --spec FILE.json`.
+
+The spec: {config, actor, versions, weights, model_dir, name}.
+"""
 
 import os
 import sys

@@ -3,8 +3,8 @@
 Owns: the scores of the canary's sequences, the comparison with the trainer's.
 Does not own: loading weights (weights, adapters), what happens after a refusal (held).
 
-The first half of each sequence is kept like the prefix of a conversation. Right after a swap it must
-not be found again: entries that older weights computed would spoil the second half, and are seen so.
+The first half of each sequence is kept like the prefix of a conversation. Right after a swap it
+must not be found again: entries that older weights computed spoil the second half, and are seen so.
 """
 
 from collections.abc import Sequence

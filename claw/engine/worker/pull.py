@@ -4,7 +4,7 @@ Owns: which pieces are missing, their checks, going on after a break.
 Does not own: the folders (cache), the checks of a whole version (loader), the other end (the
 trainer's depot).
 
-The manifest comes first and must be the announced one; it names every file with its size and sha256.
+The manifest comes first and must be the announced one; it names each file with its size and sha256.
 Pieces are written in order, so what is on the disk of a file is good up to its size.
 """
 

@@ -49,7 +49,8 @@ def run(
     """Serve until the actor says stop, SIGTERM comes, or nobody is there any more.
 
     `versions` is where the trainer announces them, `weights` where it gives out their files to
-    workers that cannot read its folders. Raises ClawError when the model cannot be loaded or the actor is gone.
+    workers that cannot read its folders.
+    Raises ClawError when the model cannot be loaded or the actor is gone.
     """
     Worker(config, actor=actor, versions=versions, model_dir=model_dir, name=name,
            weights=weights).run()

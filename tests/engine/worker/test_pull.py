@@ -207,7 +207,7 @@ def test_a_file_that_is_not_what_its_manifest_says_is_refused_by_name(tmp_path, 
 
 
 def test_a_version_that_the_trainer_has_no_more_is_no_refusal(tmp_path, depot):
-    with pytest.raises(Unreachable, match="manifest.json"):
+    with pytest.raises(Unreachable, match=r"manifest\.json"):
         puller(tmp_path).fetch(Version("default", "default", 9, None, "0" * 64, path="/x"))
 
 
