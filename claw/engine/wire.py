@@ -5,7 +5,8 @@ Does not own: what a message means (the two ends), retries.
 
 A message is `Message(type, id, fields, arrays)`. On the wire it is a list of frames: a msgpack map
 `{v, type, id, fields, arrays: [[name, dtype, shape], ...]}` and then the bytes of each array in
-that order. Nothing is pickled; numbers travel as arrays, never as lists.
+that order; several small ones share a frame, each from a multiple of 8 bytes on, for a frame costs
+more than its copy. Nothing is pickled; numbers travel as arrays, never as lists.
 """
 
 import dataclasses
@@ -35,6 +36,10 @@ MAX_HEADER = 64 * 1024 * 1024
 MAX_FRAMES = 4096
 MAX_ARRAY = 1 << 31
 """bytes of one array frame"""
+JOINED = 256 * 1024
+"""bytes up to which the arrays of a message share one frame"""
+ALIGNED = 8
+"""arrays in a shared frame begin at multiples of it"""
 HIGH_WATER = 1000
 """messages that may queue on a socket; peers use credit, so this is never reached in health"""
 
@@ -81,7 +86,13 @@ def encode(message: Message) -> list[bytes | memoryview]:
         packed = msgpack.packb(header, use_bin_type=True, unicode_errors="surrogatepass")
     except TypeError as error:
         raise WireError(f"message {message.type!r} holds what does not travel: {error}") from error
+    if len(arrays) > 1 and sum(a.nbytes for a in arrays.values()) <= JOINED:
+        return [packed, b"".join(_padded(a.tobytes()) for a in arrays.values())]
     return [packed, *(memoryview(a).cast("B") if a.size else b"" for a in arrays.values())]
+
+
+def _padded(raw: bytes) -> bytes:
+    return raw + bytes(-len(raw) % ALIGNED)
 
 
 def decode(frames: Sequence[bytes | memoryview]) -> Message:
@@ -93,6 +104,8 @@ def decode(frames: Sequence[bytes | memoryview]) -> Message:
         raise WireError(f"a message has 1 to {MAX_FRAMES} frames; found {len(frames)}")
     header = _header(frames[0])
     specs = header["arrays"]
+    if len(specs) > 1 and len(frames) == 2:
+        frames = [frames[0], *_split(specs, memoryview(frames[1]))]
     if len(specs) != len(frames) - 1:
         raise WireError(f"header names {len(specs)} arrays; {len(frames) - 1} frames followed")
     arrays = dict(_array(spec, raw) for spec, raw in zip(specs, frames[1:], strict=True))
@@ -123,7 +136,28 @@ def _header(raw: bytes | memoryview) -> dict[str, Any]:
     return header
 
 
+def _split(specs: list[Any], raw: memoryview) -> list[memoryview]:
+    """The arrays that share a frame; one that ends too early leaves pieces that are too short."""
+    pieces, at = [], 0
+    for spec in specs:
+        size = _num_bytes(spec)
+        pieces.append(raw[at : at + size])
+        at += size + -size % ALIGNED
+    if at != len(raw):
+        raise WireError(f"the arrays of a shared frame need {at} bytes; {len(raw)} came")
+    return pieces
+
+
 def _array(spec: Any, raw: bytes | memoryview) -> tuple[str, np.ndarray]:
+    wanted = _num_bytes(spec)
+    name, dtype, shape = spec
+    if wanted != len(raw) or wanted > MAX_ARRAY:
+        raise WireError(f"array {name!r} of {dtype}{shape} needs {wanted} bytes; {len(raw)} came")
+    return name, np.frombuffer(raw, _DTYPES[dtype]).reshape(shape)
+
+
+def _num_bytes(spec: Any) -> int:
+    """Check how an array is announced; return its size."""
     if not (isinstance(spec, list) and len(spec) == 3 and isinstance(spec[2], list)):
         raise WireError("an array is announced as [name, dtype, shape]")
     name, dtype, shape = spec
@@ -131,11 +165,7 @@ def _array(spec: Any, raw: bytes | memoryview) -> tuple[str, np.ndarray]:
         raise WireError(f"array {name!r} has dtype {dtype!r}; allowed: {sorted(_DTYPES)}")
     if not all(isinstance(n, int) and 0 <= n <= MAX_ARRAY for n in shape) or len(shape) > 8:
         raise WireError(f"array {name!r} has an impossible shape {shape!r}")
-    kind = _DTYPES[dtype]
-    wanted = math.prod(shape) * kind.itemsize
-    if wanted != len(raw) or wanted > MAX_ARRAY:
-        raise WireError(f"array {name!r} of {dtype}{shape} needs {wanted} bytes; {len(raw)} came")
-    return name, np.frombuffer(raw, kind).reshape(shape)
+    return math.prod(shape) * _DTYPES[dtype].itemsize
 
 
 # --- records ---------------------------------------------------------------------------------
