@@ -186,6 +186,8 @@ class Policy:
                 await self._hello(peer, message)
             case "worker.beat":
                 self._beat(worker, message)
+            case "worker.bye":
+                await self._lose(worker, "its worker left")
             case "generate.chunk":
                 await self._chunk(peer, message)
             case "generate.done":
@@ -274,8 +276,13 @@ class Policy:
             if now - worker.seen > self._dead_after_s:
                 log.warning("worker of pid %d is silent; it counts as dead", worker.pid)
                 self.counts["dead"] += 1
-                del self.workers[worker.peer]
-                await self._again(list(worker.calls.values()), "its worker died")
+                await self._lose(worker, "its worker died")
+        await self._dispatch()
+
+    async def _lose(self, worker: Worker | None, why: str) -> None:
+        """A worker is gone; its calls go elsewhere."""
+        if worker is not None and self.workers.pop(worker.peer, None) is not None:
+            await self._again(list(worker.calls.values()), why)
         await self._dispatch()
 
     async def _again(self, calls: list[Call], why: str) -> None:

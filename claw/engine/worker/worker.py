@@ -153,6 +153,7 @@ class Worker:
             self.early = {}
 
     def _close(self) -> None:
+        self._send(Message("worker.bye"))
         self.loader.stop()
         ended = self.loop.stop(STOP_S)
         self.link.close()
