@@ -154,8 +154,7 @@ class Actor:
     def status(self) -> dict[str, Any]:
         """Return how the run is, as plain values."""
         trainer = dict(self.trainer.status)
-        quiet = time.monotonic() - self.trainer.seen
-        if self.trainer.peer is None or quiet > self.config.wire.dead_after_s:
+        if not self.trainer.is_heard(self.config.wire.dead_after_s):
             trainer["state"] = "none"
         return self.parts.status() | {"trainer": trainer, "garbage": dict(self.garbage)}
 

@@ -66,6 +66,10 @@ class TrainerLink:
                 return False
         return True
 
+    def is_heard(self, within_s: float) -> bool:
+        """Whether a trainer is there."""
+        return self.peer is not None and time.monotonic() - self.seen <= within_s
+
     # --- hello -------------------------------------------------------------------------------
 
     async def _hello(self, peer: bytes, message: Message) -> None:
