@@ -225,7 +225,7 @@ def main() -> None:
     parser.add_argument("--swaps", type=int, default=20, help="of each kind")
     options = parser.parse_args()
     model, what = models.resolve(options.model), options.what.split(",")
-    say = functools.partial(print, flush=True)  # row by row: a run that is cut short has said so far
+    say = functools.partial(print, flush=True)  # row by row: one that is cut short has said some
     say(f"{options.model}, {platform.machine()}, {os.cpu_count()} cores")
     for kind in options.kinds.split(","):
         if kind == "raw":

@@ -192,9 +192,9 @@ class AsyncConfig(Section):
     max_staleness: int = Field(8, ge=0)
     """versions between a token and the weights that train it"""
     stale: Literal["drop", "mask", "pace"] = "drop"
-    """what keeps that bound: `drop` leaves out samples with an older token, `mask` only those tokens;
-    `pace` begins no new episode while too many samples are ahead of it, and drops what still grew too
-    old (conversations of people are never held up)"""
+    """what keeps that bound: `drop` leaves out samples with an older token, `mask` only those
+    tokens; `pace` begins no new episode while too many samples are ahead of it, and drops what
+    still grew too old (conversations of people are never held up)"""
 
 
 class JudgeConfig(Section):

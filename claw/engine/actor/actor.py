@@ -8,7 +8,6 @@ import asyncio
 import logging
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path

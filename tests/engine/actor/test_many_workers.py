@@ -1,7 +1,7 @@
-"""Several worker processes over TCP with CURVE keys: one dies, one is slow, one is behind, one joins.
+"""Several worker processes over TCP with CURVE keys: one dies, one is slow, one joins, one leaves.
 
-The workers are real processes (the scripted backend, and transformers with a tiny model); the policy
-behind the socket is the actor's own.
+The workers are real processes (the scripted backend, and transformers with a tiny model); the
+policy behind the socket is the actor's own.
 """
 
 import asyncio

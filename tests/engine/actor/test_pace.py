@@ -53,7 +53,7 @@ def test_no_more_is_begun_than_the_bound_lets_be_trained_in_time():
 
 
 def test_a_group_that_has_begun_is_never_held_up():
-    pace, buffer, groups = make()
+    pace, _, groups = make()
     episode(groups, "a", turns=4, group="g", size=3)
     assert begins(pace, "g") and not begins(pace, "h")
 
@@ -78,7 +78,7 @@ def test_with_this_bound_nothing_is_too_old_when_episodes_end_in_order():
             groups.note_end(Trace(done.trace.id, "default", "p", "task", end=End.DONE))
             groups.take_complete(lambda turn: True)
             buffer.add(sample(done.trace.id, prompt=(i,), version=sampled), float(i))
-        if random.random() < 0.2 and (lease := buffer.lease(3, 1e9)) is not None:
+        if random.random() < 0.2 and (lease := buffer.lease(3, 1e12)) is not None:
             ages += [version - s.version for s in lease.samples]
             buffer.finish(lease.id)
             version += 1
