@@ -435,7 +435,8 @@ def test_a_worker_whose_engine_dies_says_so_and_ends(tmp_path):
     actor.close()
 
 
-def test_an_engine_ends_with_its_worker_even_when_that_is_killed(tmp_path):
+def test_an_engine_ends_with_its_worker_even_when_that_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     actor = FakeActor(tmp_path)
     actor.start(make_fake(tmp_path / "m"), worker_config(tmp_path))
     children = Path(f"/proc/{actor.process.pid}/task").glob("*/children")
@@ -446,6 +447,12 @@ def test_an_engine_ends_with_its_worker_even_when_that_is_killed(tmp_path):
     while any(is_alive(pid) for pid in pids) and time.monotonic() < until:
         time.sleep(0.1)
     assert not any(is_alive(pid) for pid in pids)
+    left, = tmp_path.glob("claw-engine-*")
+    actor.start(tmp_path / "m", worker_config(tmp_path), name="next")
+    assert not left.exists() and len(list(tmp_path.glob("claw-engine-*"))) == 1
+    actor.process.terminate()
+    assert actor.process.wait(15) == 0
+    assert not list(tmp_path.glob("claw-*")), "a polite end leaves nothing"
     actor.close()
 
 
