@@ -31,7 +31,7 @@ from claw.engine.worker.shelf import folder_shapes
 from claw.records import Sampling, Version
 
 AT_ONCE = (1, 4, 16)
-PROMPT, NEW, ROUNDS = 32, 32, 3
+PROMPT, NEW, ROUNDS = 32, 32, 2
 BEFORE_S, AFTER_S = 3.0, 1.5
 """of a swap's watch"""
 

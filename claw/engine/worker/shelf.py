@@ -37,6 +37,9 @@ MAX_HELD = 4
 """versions of one adapter that are held at once: the newest, and those that requests still use"""
 HEAD, EMBEDDINGS = "lm_head.weight", "model.embed_tokens.weight"
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+WHOLE = ("every tensor is the trainer's own, so what differs is the computing, or what was kept of "
+         "older weights")
+UNSEEN = "this engine gives no checksums that can be compared, so no tensor can be named"
 SAME = 1e-5
 """nats: scores that differ by less come from the same weights"""
 
@@ -70,6 +73,8 @@ class Shelf:
         self._loaded: dict[Key, Loaded] = {}
         self._names = (f"claw-{i}" for i in itertools.count())
         self._freed = asyncio.Event()
+        self._tensor_names: list[str] | None = None
+        """as the engine calls its tensors; asked once, for it holds up the requests that run"""
 
     def serving(self) -> list[Key]:
         """The version that new requests get, for each adapter."""
@@ -175,9 +180,10 @@ class Shelf:
         kinds = set().union(*(tensors.dtypes(folder / file) for file in files))
         if kinds != {DTYPES.get(self.engine.dtype)}:
             return {}  # it holds them rounded: the canary alone decides
-        names = list(await self.engine.checksums())
+        if self._tensor_names is None:
+            self._tensor_names = list(await self.engine.checksums())
         return await asyncio.to_thread(
-            arrival.expected, folder, files, names, manifest.tensors)
+            arrival.expected, folder, files, self._tensor_names, manifest.tensors)
 
     async def load_full(self, version: Version, new: Incoming) -> Loaded:
         """Replace the base weights while nothing runs; the old ones come back when refused."""
@@ -187,7 +193,7 @@ class Shelf:
                 await self.engine.load_weights(stage)
             if new.wanted:
                 arrival.check(await self.engine.checksums(), new.wanted)
-            worst, mean = await self.compare(new.canary, None)
+            worst, mean = await self.compare(new.canary, None, is_whole=bool(new.wanted))
         except (VersionError, EngineError):
             await self._restore()
             raise
@@ -215,8 +221,13 @@ class Shelf:
             disk.check_canary_ids(canary, self.engine.vocab_size)
             await self._logps(canary.ids[0].tolist(), adapter, 0)
 
-    async def compare(self, canary: Canary | None, adapter: str | None) -> tuple[float, float]:
-        """Score the canary with the engine; (largest, mean) difference in nats."""
+    async def compare(
+        self, canary: Canary | None, adapter: str | None, *, is_whole: bool = False
+    ) -> tuple[float, float]:
+        """Score the canary with the engine; (largest, mean) difference in nats.
+
+        `is_whole`: the engine holds exactly the version's tensors, as was seen before.
+        """
         if canary is None or not canary.logps.size:
             return 0.0, 0.0
         disk.check_canary_ids(canary, self.engine.vocab_size)
@@ -229,22 +240,16 @@ class Shelf:
         try:
             return disk.canary_verdict(gaps, self.tolerance, starts)
         except CanaryError as error:
-            raise error.because(await self._cause(canary, adapter, starts[0], found[0])) from None
+            why = WHOLE if is_whole else UNSEEN if adapter is None else await self._about(
+                canary, adapter, starts[0], found[0])
+            raise error.because(why) from None
 
-    async def _cause(
-        self, canary: Canary, adapter: str | None, start: int, found: np.ndarray
-    ) -> str:
-        """What can be said of a disagreement."""
-        if adapter is not None:
-            bare = await self._logps(canary.ids[0].tolist(), None, start)
-            if np.abs(bare - found).max() < SAME:
-                return ("with and without the adapter the engine's scores are the same: it binds "
-                        "no layer")
-            return "this engine shows no adapter's tensors, so none can be named"
-        if await self.engine.checksums():
-            return ("every tensor is the trainer's own, so what differs is the computing, or what "
-                    "was kept of older weights")
-        return "this engine gives no checksums here, so no tensor can be named"
+    async def _about(self, canary: Canary, adapter: str, start: int, found: np.ndarray) -> str:
+        """What can be said of an adapter that disagrees; `found`: scores of the first sequence."""
+        bare = await self._logps(canary.ids[0].tolist(), None, start)
+        if np.abs(bare - found).max() < SAME:
+            return "with and without the adapter the scores are the same: it binds no layer"
+        return "this engine shows no adapter's tensors, so none can be named"
 
     async def _logps(self, ids: list[int], adapter: str | None, start: int) -> np.ndarray:
         work = self.engine.score(f"canary-{next(_canaries):012d}", ids, 0, adapter, start)

@@ -1,8 +1,8 @@
 """One parser reads the replies of every worker: claw's own. SGLang's are its oracle.
 
-SGLang's lose the text of a malformed call and the call of an unknown tool, so a judge could not see
-what was said; and a worker sends ids, not text. The texts on which both must agree are `SAME`, those
-on which SGLang's lose something are `LOST`.
+SGLang's lose the text of a malformed call and the call of an unknown tool, so no judge could see
+what was said; and a worker sends ids, not text. The texts on which both must agree are `SAME`,
+those on which SGLang's lose something are `LOST`.
 """
 
 import json

@@ -26,8 +26,11 @@ from worker_doubles import (
     publish,
 )
 
+from claw import config as settings
 from claw.engine import wire
 from claw.engine.wire import Message
+from claw.engine.worker import hosted
+from claw.engine.worker.backend import EngineLost
 from claw.records import Version
 
 pytestmark = pytest.mark.timeout(600)  # the first test waits for the engine
@@ -372,6 +375,21 @@ def test_an_adapter_of_which_sglang_binds_nothing_is_caught_and_told(served, tmp
         file.unlink()
     assert "it binds no layer" in refused["why"]
     assert refused["mismatch_max"] > 0.05 > 0
+
+
+@pytest.mark.sglang
+@pytest.mark.real
+@pytest.mark.slow
+def test_a_real_engine_that_cannot_start_says_why_in_its_own_words(
+    sglang_python, smollm2_dir, tmp_path
+):
+    config = settings.parse({
+        "worker": {"kind": "sglang", "device": "cpu"}, "lora": {"rank": 0},
+        "sglang": {"python": faulty(tmp_path, sglang_python),
+                   "arguments": {"no_such_argument": 1}}})
+    with pytest.raises(EngineLost) as caught:
+        hosted.make(config, smollm2_dir)
+    assert "died at its start" in str(caught.value) and "no_such_argument" in str(caught.value)
 
 
 # --- the end ---------------------------------------------------------------------------------
