@@ -268,7 +268,8 @@ class WireConfig(Section):
     """Sockets between the processes."""
 
     address: str = ""
-    """empty: ipc:// in a private folder; tcp://HOST:PORT for other machines, needs keys"""
+    """empty: ipc:// in a private folder; tcp://HOST:PORT for other machines, needs keys and the
+    ports PORT to PORT + 4: workers, runners, trainer, versions, weights"""
     keys: str = ""
     """folder made by `claw keys`"""
     heartbeat_s: float = Field(2.0, gt=0)
