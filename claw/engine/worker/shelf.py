@@ -73,8 +73,9 @@ class Shelf:
         self._loaded: dict[Key, Loaded] = {}
         self._names = (f"claw-{i}" for i in itertools.count())
         self._freed = asyncio.Event()
-        self._tensor_names: list[str] | None = None
-        """as the engine calls its tensors; asked once, for it holds up the requests that run"""
+        self._held: Checksums | None = None
+        """of the base weights that serve, as the engine calls its tensors; asked only when they
+        change, for it holds up the requests that run"""
 
     def serving(self) -> list[Key]:
         """The version that new requests get, for each adapter."""
@@ -180,10 +181,10 @@ class Shelf:
         kinds = set().union(*(tensors.dtypes(folder / file) for file in files))
         if kinds != {DTYPES.get(self.engine.dtype)}:
             return {}  # it holds them rounded: the canary alone decides
-        if self._tensor_names is None:
-            self._tensor_names = list(await self.engine.checksums())
+        if self._held is None:
+            self._held = await self.engine.checksums()
         return await asyncio.to_thread(
-            arrival.expected, folder, files, self._tensor_names, manifest.tensors)
+            arrival.expected, folder, files, list(self._held), manifest.tensors)
 
     async def load_full(self, version: Version, new: Incoming) -> Loaded:
         """Replace the base weights while nothing runs; the old ones come back when refused."""
@@ -191,13 +192,14 @@ class Shelf:
         try:
             with staged(new.folder, new.files) as stage:
                 await self.engine.load_weights(stage)
-            if new.wanted:
-                arrival.check(await self.engine.checksums(), new.wanted)
+            held = await self.engine.checksums() if new.wanted else None
+            if held is not None:
+                arrival.check(held, new.wanted)
             worst, mean = await self.compare(new.canary, None, is_whole=bool(new.wanted))
         except (VersionError, EngineError):
             await self._restore()
             raise
-        self.base_number, self.base_folder = key[2], new.folder
+        self.base_number, self.base_folder, self._held = key[2], new.folder, held
         self.current = {key[:2]: key[2]}
         self._loaded = {key: Loaded(*key, worst, mean, time.monotonic() - started)}
         return self._loaded[key]
@@ -206,6 +208,8 @@ class Shelf:
         try:
             with staged(self.base_folder, weight_files(self.base_folder)) as stage:
                 await self.engine.load_weights(stage)
+            if self._held:
+                arrival.check(await self.engine.checksums(), self._held)
         except (VersionError, EngineError, OSError) as error:
             raise EngineLost("a version was refused, and the weights before it did not come back",
                              found=str(error)) from error

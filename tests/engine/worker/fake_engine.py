@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from claw.engine import tensors
 from claw.engine.versions import VersionError
 from claw.engine.worker import host_process
 from claw.engine.worker.engine import EngineError, Part, Scores
@@ -129,10 +130,11 @@ class FakeEngine:
         found = float(load_file(folder / "model.safetensors")["w"][0])
         if found == self.ways.get("refuses"):
             raise VersionError("the engine does not take the weights", found="its own words")
-        self.w = found
+        self.w = found + self.ways.get("off_by", {}).get(str(found), 0)
 
     async def checksums(self):
-        return {}
+        held = {"w": tensors.checksum(np.array([self.w], np.float32).tobytes())}
+        return held if self.ways.get("tells") else {}
 
     def close(self):
         pass
