@@ -7,7 +7,9 @@ and of full weights, against the ordinary gap. Name SGLang's python with --sglan
 """
 
 import argparse
+import functools
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -21,18 +23,15 @@ from pathlib import Path
 
 import numpy as np
 import zmq
-from rich.console import Console
-from rich.table import Table
 from safetensors.numpy import save_file
 
-from claw.engine import models, versions, wire
+from claw.engine import models, process, versions, wire
 from claw.engine.wire import Message
 from claw.engine.worker.shelf import folder_shapes
 from claw.records import Sampling, Version
 
-console = Console(highlight=False)
 AT_ONCE = (1, 4, 16)
-PROMPT, NEW, ROUNDS = 32, 32, 3
+PROMPT, NEW, ROUNDS = 32, 32, 2
 BEFORE_S, AFTER_S = 3.0, 1.5
 """of a swap's watch"""
 
@@ -112,7 +111,8 @@ def speeds(worker: Client) -> list[float]:
 
 
 def raw_speeds(model: Path, python: str) -> list[float]:
-    done = subprocess.run([python, "-m", "benchmarks.raw_sglang", str(model)], check=True,
+    env = os.environ | process.ENVIRONMENT | {"OMP_NUM_THREADS": "1"}  # as the worker starts it
+    done = subprocess.run([python, "-m", "benchmarks.raw_sglang", str(model)], check=True, env=env,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=900)
     return [float(v) for v in json.loads(done.stdout.splitlines()[-1])]
 
@@ -220,26 +220,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--kinds", default="transformers,sglang,raw")
+    parser.add_argument("--what", default="speed,lora,full", help="speed, swaps of lora, of full")
     parser.add_argument("--sglang", default=".venv-sglang/bin/python")
-    parser.add_argument("--swaps", type=int, default=20, help="of each kind; 0 skips them")
+    parser.add_argument("--swaps", type=int, default=20, help="of each kind")
     options = parser.parse_args()
-    model = models.resolve(options.model)
-    speed = Table("worker", *(f"tok/s at {n}" for n in AT_ONCE),
-                  title=f"{options.model}, {platform.machine()}")
-    swap = Table("worker", "swap", "ordinary gap ms", "longest gap p50 ms", "max ms", "load ms")
+    model, what = models.resolve(options.model), options.what.split(",")
+    say = functools.partial(print, flush=True)  # row by row: one that is cut short has said some
+    say(f"{options.model}, {platform.machine()}, {os.cpu_count()} cores")
     for kind in options.kinds.split(","):
         if kind == "raw":
-            speed.add_row("raw SGLang", *(f"{v:.1f}" for v in raw_speeds(model, options.sglang)))
+            say(f"{kind:<14}", speed_row(raw_speeds(model, options.sglang)))
             continue
         with client(kind, model, options.sglang) as worker:
-            speed.add_row(kind, *(f"{v:.1f}" for v in speeds(worker)))
+            if "speed" in what:
+                say(f"{kind:<14}", speed_row(speeds(worker)))
             scratch = Path(tempfile.mkdtemp(prefix="claw-bench-versions-"))
-            for what in ("lora", "full") if options.swaps else ():
-                found = gaps(worker, scratch, model, what, options.swaps)
-                swap.add_row(kind, what, *(f"{1000 * seconds:.0f}" for seconds in found))
+            for swap in (w for w in ("lora", "full") if w in what):
+                found = gaps(worker, scratch, model, swap, options.swaps)
+                say(f"{kind:<14} {swap}: ordinary gap p50 {1000 * found[0]:.0f} ms; longest gap at "
+                    f"a swap p50 {1000 * found[1]:.0f}, max {1000 * found[2]:.0f}; load "
+                    f"{1000 * found[3]:.0f}; {options.swaps} swaps, no request refused")
             shutil.rmtree(scratch)
-    console.print(speed)
-    console.print(swap)
+
+
+def speed_row(found: list[float]) -> str:
+    return "  ".join(f"{v:.1f} tok/s at {n}" for n, v in zip(AT_ONCE, found, strict=True))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from claw import config as settings
 from claw.engine.worker.sglang import SglangEngine
 
 AT_ONCE = (1, 4, 16)
-PROMPT, NEW, ROUNDS = 32, 32, 3
+PROMPT, NEW, ROUNDS = 32, 32, 2
 
 
 async def one(engine: SglangEngine, seed: int) -> None:

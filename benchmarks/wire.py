@@ -52,9 +52,9 @@ def read_all(address: str, num: int, rounds: int, answers: Any) -> None:
     for _ in range(rounds):
         cpu = time.process_time()
         for _ in range(num):
-            wire.decode(socket.recv_multipart())
+            wire.decode(wire.receive(socket))
         answers.put((time.monotonic(), time.process_time() - cpu))
-    socket.close(0)
+    context.destroy(0)
 
 
 def over_the_wire(replies: list[dict[str, np.ndarray]], chunk: int, rounds: int) -> dict[str, Any]:
@@ -81,8 +81,8 @@ def over_the_wire(replies: list[dict[str, np.ndarray]], chunk: int, rounds: int)
             wall.append((end - start) * 1000)
             client.append(cpu * 1000)
         child.join(10)
-        socket.close(0)
-        context.term()
+        child.kill()
+        context.destroy(0)
     return {"wall": wall, "client": client, "megabytes": num_bytes / 1e6}
 
 

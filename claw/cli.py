@@ -142,12 +142,14 @@ def worker(
     kind: Annotated[str, typer.Argument(help="transformers, sglang or scripted.")] = "transformers",
     connect: Annotated[str, typer.Option(help="The actor's workers address.")] = "",
     announcements: Annotated[str, typer.Option(help="The trainer's versions address.")] = "",
+    weights: Annotated[str, typer.Option(help="Where the trainer gives out versions' files; "
+                                         "needed on another host.")] = "",
     model: Model = "smollm2-135m", words: Words = None, name: str = "worker-extra",
 ) -> None:
     """Join a running actor as one more rollout worker."""
     from claw.engine.report import join_as_worker
 
-    join_as_worker(kind, connect, announcements, model, words or [], name)
+    join_as_worker(kind, connect, announcements, model, words or [], name, weights)
 
 
 @app.command()

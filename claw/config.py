@@ -73,6 +73,10 @@ class WorkerConfig(Section):
     """CPU threads; 0 leaves it to torch"""
     deadline_s: float = Field(600.0, gt=0)
     """seconds a request may take before it ends with what it has"""
+    cache: str = ""
+    """folder for versions that come from a trainer on another host; empty: in the user's cache"""
+    cache_gb: float = Field(20.0, gt=0)
+    """room for them; the ones that were used longest ago go first"""
 
 
 class SglangConfig(Section):
@@ -197,7 +201,11 @@ class AsyncConfig(Section):
     """How far serving may run ahead of training."""
 
     max_staleness: int = Field(8, ge=0)
-    """versions between a sample's oldest token and the weights that train it; older is dropped"""
+    """versions between a token and the weights that train it"""
+    stale: Literal["drop", "mask", "pace"] = "drop"
+    """what keeps that bound: `drop` leaves out samples with an older token, `mask` only those
+    tokens; `pace` begins no new episode while too many samples are ahead of it, and drops what
+    still grew too old (conversations of people are never held up)"""
 
 
 class JudgeConfig(Section):
@@ -271,7 +279,8 @@ class WireConfig(Section):
     """Sockets between the processes."""
 
     address: str = ""
-    """empty: ipc:// in a private folder; tcp://HOST:PORT for other machines, needs keys"""
+    """empty: ipc:// in a private folder; tcp://HOST:PORT for other machines, needs keys and the
+    ports PORT to PORT + 4: workers, runners, trainer, versions, weights"""
     keys: str = ""
     """folder made by `claw keys`"""
     heartbeat_s: float = Field(2.0, gt=0)

@@ -159,3 +159,33 @@ def test_a_secret_key_that_others_can_read_is_refused(tmp_path) -> None:
     (tmp_path / "wire.secret").chmod(0o644)
     with pytest.raises(UsageError, match="readable by others"):
         wire.read_keys(tmp_path)
+
+
+SMALL = {"flags": np.array([True, False, True]), "none": np.empty((0, 4), np.int32),
+         "logps": np.linspace(-3, 0, 5, dtype=np.float32), "big": np.arange(3, dtype=np.int64)}
+
+
+def test_small_arrays_share_a_frame_and_come_out_whole_and_aligned():
+    frames = wire.encode(wire.Message("m", "", {}, SMALL))
+    assert len(frames) == 2 and len(frames[1]) == 8 + 0 + 24 + 24
+    for raw in (frames, [bytes(f) for f in frames], [memoryview(bytes(f)) for f in frames]):
+        arrays = wire.decode(raw).arrays
+        assert list(arrays) == list(SMALL)
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(array, SMALL[name])
+            assert array.dtype == SMALL[name].dtype and array.flags.aligned
+
+
+def test_large_arrays_have_a_frame_each():
+    arrays = {"a": np.zeros(wire.JOINED, np.uint8), "b": np.ones(3, np.int32)}
+    frames = wire.encode(wire.Message("m", "", {}, arrays))
+    assert len(frames) == 3
+    np.testing.assert_array_equal(wire.decode(frames).arrays["b"], arrays["b"])
+
+
+@pytest.mark.parametrize("change", [lambda raw: raw[:-8], lambda raw: raw + bytes(8),
+                                    lambda raw: b""])
+def test_a_shared_frame_of_the_wrong_size_is_refused(change):
+    header, raw = wire.encode(wire.Message("m", "", {}, SMALL))
+    with pytest.raises(WireError, match=r"needs?"):
+        wire.decode([header, change(raw)])

@@ -88,7 +88,7 @@ class Launcher:
         """Write every process's spec and start it."""
         self._addresses = {
             name: self._address(name, i)
-            for i, name in enumerate(("workers", "runners", "trainer", "versions"))
+            for i, name in enumerate(("workers", "runners", "trainer", "versions", "weights"))
         }
         for name, module, spec in self._specs():
             file = self.run.write_json(f"specs/{name}.json", spec)
@@ -113,11 +113,13 @@ class Launcher:
         for i in range(self.config.worker.count):
             name = f"worker-{i}"
             specs.append((name, "claw.engine.worker", common | {
-                "actor": a["workers"], "versions": a["versions"], "name": name,
+                "actor": a["workers"], "versions": a["versions"], "weights": a["weights"],
+                "name": name,
             }))
         if self.trains:
             specs.append(("trainer", "claw.engine.trainer", common | {
-                "actor": a["trainer"], "versions": a["versions"], "resume": self.resume,
+                "actor": a["trainer"], "versions": a["versions"], "weights": a["weights"],
+                "resume": self.resume,
             }))
         if self.hosts:
             specs.append(("runner", "claw.engine.runner", started | {

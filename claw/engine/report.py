@@ -243,7 +243,8 @@ def _addresses(run: Path) -> dict[str, str]:
 
 
 def join_as_worker(
-    kind: str, connect: str, announcements: str, model: str, words: list[str], name: str
+    kind: str, connect: str, announcements: str, model: str, words: list[str], name: str,
+    weights: str = "",
 ) -> None:
     """Run a rollout worker in this process until the actor says stop."""
     from claw.engine.models import resolve
@@ -253,4 +254,4 @@ def join_as_worker(
         raise UsageError("no actor named", do="claw worker --connect ADDRESS (see run.json)")
     config = read_config([*words, f"worker.kind='{kind}'"], "", model)
     run(config, actor=connect, versions=announcements, model_dir=str(resolve(config.model)),
-        name=name)
+        name=name, weights=weights)

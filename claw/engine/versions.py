@@ -10,13 +10,15 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from claw.engine import tensors
+from claw.engine.tensors import Checksums
 from claw.errors import ClawError
 
 FORMAT = 1
@@ -31,6 +33,23 @@ Shapes = dict[str, tuple[int, ...]]
 
 class VersionError(ClawError):
     """A version cannot be used; the message names the file or tensor."""
+
+    mismatch: tuple[float, float] | None = None
+    """of a canary that disagreed: the largest and the mean difference in nats"""
+
+
+class CanaryError(VersionError):
+    """Trainer and worker disagree on the canary."""
+
+    def __init__(self, mismatch: tuple[float, float], found: str, allowed: str) -> None:
+        super().__init__("the identity canary disagrees: trainer and worker score the same "
+                         "tokens differently", found=found, allowed=allowed)
+        self.mismatch = mismatch
+
+    def because(self, why: str) -> "CanaryError":
+        """The same, with what the worker knows of the cause."""
+        assert self.mismatch is not None, "set in __init__"
+        return CanaryError(self.mismatch, f"{self.found}; {why}", self.allowed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +67,8 @@ class Manifest:
     """name -> {sha256, bytes}"""
     canary: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
+    tensors: Checksums = field(default_factory=dict)
+    """checksum of each tensor as the trainer holds it (`tensors`); empty when it did not say"""
     format: int = FORMAT
 
     @property
@@ -70,10 +91,11 @@ class Canary:
 
 def write_manifest(
     folder: Path, *, owner: str, adapter: str, number: int, parent: int | None, kind: str,
-    step: int, config: Mapping[str, Any] | None = None,
+    step: int, config: Mapping[str, Any] | None = None, checksums: Checksums | None = None,
 ) -> str:
     """Make the folder a version: list its files, and write the manifest last, atomically.
 
+    `checksums` are those of the trainer's own tensors, by the names in the files.
     Returns the sha256 of the manifest, which is the checksum of the record Version.
     """
     assert kind in KINDS, f"a version is full or lora, not {kind!r}"
@@ -83,7 +105,7 @@ def write_manifest(
         files[path.name] = {"sha256": file_sha256(path), "bytes": path.stat().st_size}
     canary = CANARY if CANARY in files else None
     manifest = Manifest(owner, adapter, number, parent, kind, step, files, canary,
-                        dict(config or {}))
+                        dict(config or {}), dict(checksums or {}))
     raw = json.dumps(asdict(manifest), indent=1, sort_keys=True).encode()
     part = folder / (MANIFEST + ".part")
     with part.open("wb") as out:
@@ -130,6 +152,11 @@ def read_manifest(folder: Path, checksum: str = "") -> Manifest:
         raise VersionError(
             "the version's manifest is not the announced one", found=found, allowed=checksum
         )
+    return parse_manifest(raw)
+
+
+def parse_manifest(raw: bytes) -> Manifest:
+    """Read what `manifest.json` holds."""
     try:
         values = json.loads(raw)
         manifest = Manifest(**values)
@@ -166,10 +193,23 @@ def check_files(folder: Path, manifest: Manifest) -> None:
             )
 
 
+def check_tensors(folder: Path, manifest: Manifest) -> None:
+    """Compare the tensors in the files with those that the trainer held when it wrote them."""
+    if not manifest.tensors:
+        return
+    for name in manifest.weight_files:
+        tensor_shapes(folder / name)  # a file that is none is refused here
+    found = tensors.of_files(folder, manifest.weight_files)
+    if first := tensors.first_difference(found, manifest.tensors):
+        raise VersionError("the version's files do not hold the trainer's tensors; the first that "
+                           "differs is named", found=first)
+
+
 def check_version(folder: Path, checksum: str = "") -> Manifest:
     """Read the manifest and check every file: what a worker does before it loads."""
     manifest = read_manifest(folder, checksum)
     check_files(folder, manifest)
+    check_tensors(folder, manifest)
     return manifest
 
 
@@ -200,16 +240,23 @@ def check_canary_ids(canary: Canary, vocab_size: int) -> None:
                            allowed=f"0 to {vocab_size - 1}")
 
 
-def canary_verdict(gaps: np.ndarray, tolerance: float) -> tuple[float, float]:
-    """Return the largest and mean of the gaps [n, L-1] in nats; VersionError beyond tolerance."""
-    worst = np.unravel_index(int(np.nan_to_num(gaps, nan=np.inf).argmax()), gaps.shape)
-    if not gaps[worst] <= tolerance:  # also a nan
-        raise VersionError(
-            "the identity canary disagrees: trainer and worker score the same tokens differently",
-            found=f"sequence {worst[0]}, token {worst[1] + 1}: {gaps[worst]:.4g} nats apart",
-            allowed=f"{tolerance:g} (gate.canary_tolerance)",
-        )
-    return float(gaps.max()), float(gaps.mean())
+def canary_verdict(
+    gaps: Sequence[np.ndarray], tolerance: float, starts: Sequence[int] = ()
+) -> tuple[float, float]:
+    """Return the largest and mean gap in nats over all sequences; CanaryError beyond tolerance.
+
+    gaps: of each sequence, |trainer - worker| [up to L-1]; `starts`: how many tokens of it came
+    before its first gap.
+    """
+    filled = [np.nan_to_num(g, nan=np.inf) for g in gaps]
+    i = int(np.argmax([g.max(initial=0.0) for g in filled]))
+    worst, mean = float(filled[i].max(initial=0.0)), float(np.mean(np.concatenate(gaps)))
+    if not worst <= tolerance:
+        at = int(filled[i].argmax())
+        token = at + 1 + (starts[i] if starts else 0)
+        raise CanaryError((worst, mean), allowed=f"{tolerance:g} (gate.canary_tolerance)",
+                          found=f"sequence {i}, token {token}: {gaps[i][at]:.4g} nats apart")
+    return worst, mean
 
 
 def tensor_shapes(path: Path) -> Shapes:

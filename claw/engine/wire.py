@@ -5,15 +5,18 @@ Does not own: what a message means (the two ends), retries.
 
 A message is `Message(type, id, fields, arrays)`. On the wire it is a list of frames: a msgpack map
 `{v, type, id, fields, arrays: [[name, dtype, shape], ...]}` and then the bytes of each array in
-that order. Nothing is pickled; numbers travel as arrays, never as lists.
+that order; several small ones share a frame, each from a multiple of 8 bytes on, for a frame costs
+more than its copy. Nothing is pickled; numbers travel as arrays, never as lists.
 """
 
 import dataclasses
 import enum
+import math
 import os
 import stat
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,10 +36,16 @@ MAX_HEADER = 64 * 1024 * 1024
 MAX_FRAMES = 4096
 MAX_ARRAY = 1 << 31
 """bytes of one array frame"""
+JOINED = 256 * 1024
+"""bytes up to which the arrays of a message share one frame"""
+ALIGNED = 8
+"""arrays in a shared frame begin at multiples of it"""
 HIGH_WATER = 1000
 """messages that may queue on a socket; peers use credit, so this is never reached in health"""
 
-_DTYPES = {"int8", "uint8", "int32", "int64", "float16", "float32", "float64", "bool"}
+_DTYPES = {name: np.dtype(name) for name in (
+    "int8", "uint8", "int32", "int64", "float16", "float32", "float64", "bool")}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,36 +72,52 @@ def encode(message: Message) -> list[bytes | memoryview]:
     """Return the frames of a message (the routing frame is the socket's)."""
     arrays = {name: np.ascontiguousarray(a) for name, a in message.arrays.items()}
     for name, a in arrays.items():
-        if a.dtype.name not in _DTYPES:
+        if a.dtype not in _NAMES:
             raise WireError(f"array {name!r} has dtype {a.dtype.name}; allowed: {sorted(_DTYPES)}")
     header = {
         "v": VERSION,
         "type": message.type,
         "id": message.id,
         "fields": message.fields,
-        "arrays": [[name, a.dtype.name, list(a.shape)] for name, a in arrays.items()],
+        "arrays": [[name, _NAMES[a.dtype], a.shape] for name, a in arrays.items()],
     }
     try:
         # surrogatepass: a lone surrogate from a client must travel, not kill the sender
         packed = msgpack.packb(header, use_bin_type=True, unicode_errors="surrogatepass")
     except TypeError as error:
         raise WireError(f"message {message.type!r} holds what does not travel: {error}") from error
+    if len(arrays) > 1 and sum(a.nbytes for a in arrays.values()) <= JOINED:
+        return [packed, b"".join(_padded(a.tobytes()) for a in arrays.values())]
     return [packed, *(memoryview(a).cast("B") if a.size else b"" for a in arrays.values())]
 
 
-def decode(frames: list[bytes]) -> Message:
-    """Return the message in `frames`, or raise WireError that says what is wrong with them."""
+def _padded(raw: bytes) -> bytes:
+    return raw + bytes(-len(raw) % ALIGNED)
+
+
+def decode(frames: Sequence[bytes | memoryview]) -> Message:
+    """Return the message in `frames`, or raise WireError that says what is wrong with them.
+
+    Its arrays are views of the frames: nothing is copied.
+    """
     if not frames or len(frames) > MAX_FRAMES or len(frames[0]) > MAX_HEADER:
         raise WireError(f"a message has 1 to {MAX_FRAMES} frames; found {len(frames)}")
     header = _header(frames[0])
     specs = header["arrays"]
+    if len(specs) > 1 and len(frames) == 2:
+        frames = [frames[0], *_split(specs, memoryview(frames[1]))]
     if len(specs) != len(frames) - 1:
         raise WireError(f"header names {len(specs)} arrays; {len(frames) - 1} frames followed")
     arrays = dict(_array(spec, raw) for spec, raw in zip(specs, frames[1:], strict=True))
     return Message(header["type"], header["id"], header["fields"], arrays)
 
 
-def _header(raw: bytes) -> dict[str, Any]:
+def receive(socket: Any) -> list[memoryview]:
+    """Return the frames of the next message where ZeroMQ put them: large arrays are not copied."""
+    return [frame.buffer for frame in socket.recv_multipart(copy=False)]
+
+
+def _header(raw: bytes | memoryview) -> dict[str, Any]:
     try:
         header = msgpack.unpackb(
             raw, raw=False, strict_map_key=True, unicode_errors="surrogatepass"
@@ -111,20 +136,36 @@ def _header(raw: bytes) -> dict[str, Any]:
     return header
 
 
-def _array(spec: Any, raw: bytes) -> tuple[str, np.ndarray]:
+def _split(specs: list[Any], raw: memoryview) -> list[memoryview]:
+    """The arrays that share a frame; one that ends too early leaves pieces that are too short."""
+    pieces, at = [], 0
+    for spec in specs:
+        size = _num_bytes(spec)
+        pieces.append(raw[at : at + size])
+        at += size + -size % ALIGNED
+    if at != len(raw):
+        raise WireError(f"the arrays of a shared frame need {at} bytes; {len(raw)} came")
+    return pieces
+
+
+def _array(spec: Any, raw: bytes | memoryview) -> tuple[str, np.ndarray]:
+    wanted = _num_bytes(spec)
+    name, dtype, shape = spec
+    if wanted != len(raw) or wanted > MAX_ARRAY:
+        raise WireError(f"array {name!r} of {dtype}{shape} needs {wanted} bytes; {len(raw)} came")
+    return name, np.frombuffer(raw, _DTYPES[dtype]).reshape(shape)
+
+
+def _num_bytes(spec: Any) -> int:
+    """Check how an array is announced; return its size."""
     if not (isinstance(spec, list) and len(spec) == 3 and isinstance(spec[2], list)):
         raise WireError("an array is announced as [name, dtype, shape]")
     name, dtype, shape = spec
-    if not isinstance(name, str) or dtype not in _DTYPES:
+    if not isinstance(name, str) or not isinstance(dtype, str) or dtype not in _DTYPES:
         raise WireError(f"array {name!r} has dtype {dtype!r}; allowed: {sorted(_DTYPES)}")
     if not all(isinstance(n, int) and 0 <= n <= MAX_ARRAY for n in shape) or len(shape) > 8:
         raise WireError(f"array {name!r} has an impossible shape {shape!r}")
-    wanted = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize if shape else (
-        np.dtype(dtype).itemsize
-    )
-    if wanted != len(raw) or wanted > MAX_ARRAY:
-        raise WireError(f"array {name!r} of {dtype}{shape} needs {wanted} bytes; {len(raw)} came")
-    return name, np.frombuffer(raw, dtype=dtype).reshape(shape)
+    return math.prod(shape) * _DTYPES[dtype].itemsize
 
 
 # --- records ---------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -58,7 +57,8 @@ class Actor:
                                    self._sender("workers"), resume=resume)
         self.trainer = TrainerLink(self._sender("trainer"), parts.journal, parts.ledger,
                                    parts.buffer, parts.published, self._on_update)
-        self.workers = WorkerLink(self._sender("workers"), parts)
+        self.workers = WorkerLink(self._sender("workers"), parts, self.trainer.tell_refused,
+                                  self._measure_now)
         self.runners = RunnerLink(self._sender("runners"), parts, self.trainer, self.status,
                                   self.stop)
 
@@ -145,6 +145,9 @@ class Actor:
         values |= {f"outcome/{by}/mean": o["mean"] for by, o in s["episodes"]["outcomes"].items()}
         self.monitor.log(values, int(s["trainer"].get("step") or 0))
 
+    def _measure_now(self, values: dict[str, float | str]) -> None:
+        self.monitor.log(values, int(self.trainer.status.get("step") or 0))
+
     def _on_update(self, update: Update, version: Version, num_samples: int) -> None:
         counts = self.parts.ledger.counts()
         self.monitor.log({"actor/version": version.number, "actor/samples": num_samples,
@@ -153,8 +156,7 @@ class Actor:
     def status(self) -> dict[str, Any]:
         """Return how the run is, as plain values."""
         trainer = dict(self.trainer.status)
-        quiet = time.monotonic() - self.trainer.seen
-        if self.trainer.peer is None or quiet > self.config.wire.dead_after_s:
+        if not self.trainer.is_heard(self.config.wire.dead_after_s):
             trainer["state"] = "none"
         return self.parts.status() | {"trainer": trainer, "garbage": dict(self.garbage)}
 

@@ -43,8 +43,9 @@ class Lease:
 class Buffer:
     """Waiting and leased samples of a run, oldest first."""
 
-    def __init__(self, max_staleness: int) -> None:
-        self.max_staleness = max_staleness
+    def __init__(self, max_staleness: int, *, masks: bool = False) -> None:
+        """`masks`: the trainer leaves old tokens out; only a sample of nothing else is stale."""
+        self.max_staleness, self.masks = max_staleness, masks
         self.waiting: dict[str, Waiting] = {}
         self.leases: dict[str, Lease] = {}
         self.dropped: Counter[str] = Counter()
@@ -73,15 +74,19 @@ class Buffer:
             self._seen.popitem(last=False)
 
     def drop_stale(self, newest: Callable[[Sample], int]) -> Dropped:
-        """Take out samples whose oldest token is too many versions behind `newest(sample)`."""
+        """Take out samples that are too many versions behind `newest(sample)`."""
         stale = [
             w.sample for w in self.waiting.values()
-            if newest(w.sample) - w.sample.version > self.max_staleness
+            if newest(w.sample) - self._version(w.sample) > self.max_staleness
         ]
         for sample in stale:
             del self.waiting[sample.id]
             self.dropped["stale"] += 1
         return [(sample, "stale") for sample in stale]
+
+    def _version(self, sample: Sample) -> int:
+        """That of the oldest token that would be trained."""
+        return int(sample.versions.max()) if self.masks else sample.version
 
     def is_ready(self, max_samples: int, max_wait_s: float, now: float | None = None) -> bool:
         """Whether a step's worth waits: enough samples, or one that waited long enough."""

@@ -58,6 +58,9 @@ class Groups:
         group.episodes.append(episode)
         self.episodes[trace.id] = episode
 
+    def has(self, name: str) -> bool:
+        return name in self._groups
+
     def note_end(self, trace: Trace) -> Episode | None:
         """Know that a trace has ended."""
         episode = self.episodes.get(trace.id)

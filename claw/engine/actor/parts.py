@@ -48,7 +48,7 @@ class Parts:
                             do="continue it with --resume, or start a new run")
         self.chat = Chat(model_dir)
         self.ledger = Ledger(self.journal)
-        self.buffer = Buffer(config.async_.max_staleness)
+        self.buffer = Buffer(config.async_.max_staleness, masks=config.async_.stale == "mask")
         self.published = Published(self.journal)
         w = config.worker
         self.policy = Policy(

@@ -22,6 +22,8 @@ from claw.records import FinishReason, Sampling
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 4
+MUCH_BUSIER = 0.5
+"""share of its room by which the worker with the prefix may be busier than the idlest"""
 STICKY = 10_000
 """sessions whose worker is remembered"""
 
@@ -47,6 +49,10 @@ class Worker:
     @property
     def load(self) -> float:
         return len(self.calls) / max(self.room, 1)
+
+    def number(self, owner: str, adapter: str) -> int:
+        """The version that it gives to new requests."""
+        return max((int(n) for o, a, n in self.versions if (o, a) == (owner, adapter)), default=0)
 
 
 class Policy:
@@ -151,10 +157,16 @@ class Policy:
             )
 
     def _choose(self, call: Call, free: list[Worker]) -> Worker:
-        """The worker that holds the session's prefix, unless it is much busier than another."""
+        """The worker that holds the session's prefix, unless it is much busier than another.
+
+        Workers with an older version than others have are asked only when those are full: what
+        they sample is older than it need be.
+        """
+        newest = max(w.number(call.owner, call.adapter) for w in free)
+        free = [w for w in free if w.number(call.owner, call.adapter) == newest]
         least = min(free, key=lambda w: w.load)
         held = self.workers.get(self._sticky.get(call.session, b""))
-        chosen = held if held in free and held.load <= least.load + 0.5 else least
+        chosen = held if held in free and held.load <= least.load + MUCH_BUSIER else least
         if call.session:
             self._sticky[call.session] = chosen.peer
             self._sticky.move_to_end(call.session)
@@ -174,6 +186,8 @@ class Policy:
                 await self._hello(peer, message)
             case "worker.beat":
                 self._beat(worker, message)
+            case "worker.bye":
+                await self._lose(worker, "its worker left")
             case "generate.chunk":
                 await self._chunk(peer, message)
             case "generate.done":
@@ -262,8 +276,13 @@ class Policy:
             if now - worker.seen > self._dead_after_s:
                 log.warning("worker of pid %d is silent; it counts as dead", worker.pid)
                 self.counts["dead"] += 1
-                del self.workers[worker.peer]
-                await self._again(list(worker.calls.values()), "its worker died")
+                await self._lose(worker, "its worker died")
+        await self._dispatch()
+
+    async def _lose(self, worker: Worker | None, why: str) -> None:
+        """A worker is gone; its calls go elsewhere."""
+        if worker is not None and self.workers.pop(worker.peer, None) is not None:
+            await self._again(list(worker.calls.values()), why)
         await self._dispatch()
 
     async def _again(self, calls: list[Call], why: str) -> None:

@@ -1,11 +1,14 @@
 """Which versions exist, which one serves, and which worker still lacks it.
 
-Owns: the table of versions, the newest good one, what to tell a worker.
-Does not own: weights (trainer and workers), rolling back (the trainer makes the new version).
+Owns: the table of versions, the newest good one, what workers say of each, what to tell a worker.
+Does not own: weights (trainer and workers), going back (the trainer makes the new version).
+
+A version that every connected worker refuses is refused: it serves nowhere. While another worker
+serves it, it stays, and those that refuse it keep the one before.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +18,9 @@ from claw.records import Version, VersionStatus
 Key = tuple[str, str]
 ASK_AGAIN_S = 30.0
 """a worker that was told to load a version is not told again within this time"""
+REMEMBERED = 16
+"""newest versions of which it is known what workers say"""
+MAX_NOTE = 500
 
 
 class Published:
@@ -24,14 +30,20 @@ class Published:
         self._journal = journal
         self._table: dict[Key, dict[int, Version]] = {}
         self._told: dict[tuple[bytes, Key, int], float] = {}
-        self._refused_by: set[tuple[bytes, Key, int]] = set()
+        self._said: dict[tuple[Key, int], dict[bytes, str]] = {}
+        """of a version: worker -> why it refuses it, or nothing: it serves it"""
         for version in journal.versions():
             self._table.setdefault(_key(version), {})[version.number] = version
 
     def put(self, version: Version) -> None:
         """Take a version, or a newer word about a known one."""
         known = self._table.setdefault(_key(version), {})
-        if known.get(version.number) != version:
+        before = known.get(version.number)
+        if before is not None and before.status is VersionStatus.REFUSED and (
+            before.checksum == version.checksum
+        ):
+            return  # the workers' word stands, whatever the trainer has not heard yet
+        if before != version:
             self._journal.put_version(version)
             known[version.number] = version
 
@@ -53,23 +65,51 @@ class Published:
                 self.put(replace(version, status=VersionStatus.ROLLED_BACK))
         self.put(made)
 
-    def refuse(self, peer: bytes, key: Key, number: int, why: str) -> None:
-        """A worker will not load a version: it serves nowhere, an older one stays."""
-        self._refused_by.add((peer, key, number))
-        version = self._table.get(key, {}).get(number)
-        if version is not None and version.status is VersionStatus.PUBLISHED:
-            self.put(replace(version, status=VersionStatus.REFUSED, note=why[:500]))
+    def status(self, owner: str, adapter: str, number: int) -> VersionStatus | None:
+        version = self._table.get((owner, adapter), {}).get(number)
+        return version.status if version else None
+
+    # --- what workers say --------------------------------------------------------------------
+
+    def say(self, peer: bytes, key: Key, number: int, why: str = "") -> None:
+        """A worker serves a version, or says why it does not."""
+        said = self._said.setdefault((key, number), {})
+        said[peer] = why
+        oldest = self.newest(*key) - REMEMBERED
+        self._said = {of: s for of, s in self._said.items() if of[0] != key or of[1] >= oldest}
+
+    def settle(self, peers: Collection[bytes]) -> list[Version]:
+        """Draw the conclusion for the workers that are connected; return what is refused now."""
+        refused = []
+        for (key, number), all_said in self._said.items():
+            version = self._table.get(key, {}).get(number)
+            said = {peer: why for peer, why in all_said.items() if peer in peers}
+            against = {peer: why for peer, why in said.items() if why}
+            if version is None or version.status is not VersionStatus.PUBLISHED or not against:
+                continue
+            note = "; ".join(f"{p.decode(errors='replace')} refuses it: {why}"
+                             for p, why in sorted(against.items()))[:MAX_NOTE]
+            if len(against) == len(peers):
+                self.put(replace(version, status=VersionStatus.REFUSED, note=note))
+                refused.append(self._table[key][number])
+            elif len(said) > len(against) and version.note != note:
+                self.put(replace(version, note=note))
+        return refused
 
     def lacking(self, peer: bytes, served: Iterable[Any]) -> list[Version]:
         """Return the versions that a worker should be told to load now."""
         has = {(str(o), str(a), int(n)) for o, a, n in served}
+        for owner, adapter, number in has:
+            if (owner, adapter) in self._table:
+                self.say(peer, (owner, adapter), number)
         now, missing = time.monotonic(), []
         for key in self._table:
             good = self.good(*key)
             if good is None or not good.path or (*key, good.number) in has:
                 continue
             told = (peer, key, good.number)
-            if told in self._refused_by or now - self._told.get(told, -1e9) < ASK_AGAIN_S:
+            refuses = self._said.get((key, good.number), {}).get(peer)
+            if refuses or now - self._told.get(told, -1e9) < ASK_AGAIN_S:
                 continue
             self._told[told] = now
             missing.append(good)
@@ -78,7 +118,8 @@ class Published:
     def forget_peer(self, peer: bytes) -> None:
         """A worker started anew: it may be told everything again."""
         self._told = {t: at for t, at in self._told.items() if t[0] != peer}
-        self._refused_by = {t for t in self._refused_by if t[0] != peer}
+        for said in self._said.values():
+            said.pop(peer, None)
 
     def rows(self) -> list[dict[str, Any]]:
         return [

@@ -12,6 +12,7 @@ from typing import Any
 
 from claw import config as settings
 from claw.engine.actor.answer import error_fields
+from claw.engine.actor.pace import Pace
 from claw.engine.actor.parts import Parts
 from claw.engine.actor.trainer_link import TrainerLink
 from claw.engine.wire import Message
@@ -36,6 +37,8 @@ class RunnerLink:
         self._send, self._parts, self._trainer = send, parts, trainer
         self._status, self._stop = status, stop
         self._gateway = parts.gateway(send)
+        self._pace = Pace(parts.config, parts.buffer, parts.crediting.groups,
+                          lambda: trainer.is_heard(parts.config.wire.dead_after_s))
         self._dead_after_s = parts.config.wire.dead_after_s
         self.peers: dict[bytes, float] = {}
         """runners that said hello, and when they were heard last"""
@@ -102,6 +105,7 @@ class RunnerLink:
             case "session.end":
                 return self._gateway.end_session(str(message["session"]), owner)
             case "trace.open":
+                await self._pace.wait(str(message.get("group") or ""))
                 return self._parts.episodes.open(peer, message)
             case "trace.next":
                 return await self._parts.episodes.next(peer, message)

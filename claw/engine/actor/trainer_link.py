@@ -66,6 +66,10 @@ class TrainerLink:
                 return False
         return True
 
+    def is_heard(self, within_s: float) -> bool:
+        """Whether a trainer is there."""
+        return self.peer is not None and time.monotonic() - self.seen <= within_s
+
     # --- hello -------------------------------------------------------------------------------
 
     async def _hello(self, peer: bytes, message: Message) -> None:
@@ -87,6 +91,9 @@ class TrainerLink:
             task.cancel()
         self._journal.put_event("trainer", "hello", f"step {step}, released {len(released)}")
         await self._send(peer, Message("trainer.welcome", message.id, {"released": released}))
+        for version in versions:
+            if version.status is VersionStatus.PUBLISHED and self._is_refused(version):
+                await self.tell_refused(version)  # it did not hear of it before its last end
 
     def _release(self, lease_id: str) -> None:
         lease = self._buffer.leases[lease_id]
@@ -205,6 +212,17 @@ class TrainerLink:
         self._published.put(version)
         if version.status is not VersionStatus.PUBLISHED:
             log.warning("version %d is %s: %s", version.number, version.status, version.note)
+
+    def _is_refused(self, v: Version) -> bool:
+        return self._published.status(v.owner, v.adapter, v.number) is VersionStatus.REFUSED
+
+    async def tell_refused(self, version: Version) -> None:
+        """No worker serves a version: the trainer goes on from the newest that serves."""
+        if self.peer is not None:
+            await self._send(self.peer, Message("version.refused", "", {
+                "owner": version.owner, "adapter": version.adapter, "number": version.number,
+                "why": version.note, "good": self._published.newest(version.owner, version.adapter),
+            }))
 
     async def roll_back(self, owner: str, adapter: str, to: int) -> dict[str, Any]:
         """Ask the trainer to serve an earlier version again; return the version it made."""

@@ -12,7 +12,8 @@ def start(spec: process.Spec) -> None:
     from claw.engine.trainer.process import run
 
     run(config.parse(spec["config"]), actor=spec["actor"], versions=spec["versions"],
-        model_dir=spec["model_dir"], run_dir=spec["run_dir"], resume=bool(spec.get("resume")))
+        model_dir=spec["model_dir"], run_dir=spec["run_dir"], resume=bool(spec.get("resume")),
+        weights=spec.get("weights", ""))
 
 
 if __name__ == "__main__":

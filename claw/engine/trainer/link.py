@@ -47,7 +47,7 @@ class Link:
         self.beat_s, self.dead_after_s = beat_s, dead_after_s
         self.stopping = threading.Event()
         self.requests: queue.Queue[wire.Message] = queue.Queue()
-        """rollback requests that wait for the trainer"""
+        """rollbacks and refusals that wait for the trainer"""
         self._inbox: queue.Queue[wire.Message] = queue.Queue()
         self._beat = ("starting", 0, time.monotonic())
         self._parent = parent.pid()
@@ -168,13 +168,13 @@ class Link:
 
     def _take(self) -> None:
         try:
-            message = wire.decode(self._dealer.recv_multipart())
+            message = wire.decode(wire.receive(self._dealer))
         except WireError as error:
             log.warning("the actor sent what is no message: %s", error)
             return
         if message.type == "stop":
             self.stopping.set()
-        elif message.type == "rollback":
+        elif message.type in ("rollback", "version.refused"):
             self.requests.put(message)
         else:
             self._inbox.put(message)

@@ -41,7 +41,9 @@ class Item:
     hints: tuple[np.ndarray, ...]
     """int32 hinted prompts, shortest first; empty without an OPD term"""
     age: int
-    """versions between its oldest token and the weights that train it"""
+    """versions between its oldest trained token and the weights that train it"""
+    num_masked: int = 0
+    """tokens that are too old to be trained"""
 
     @property
     def any(self) -> np.ndarray:
@@ -141,6 +143,10 @@ def _in_vocabulary(ids: np.ndarray, limits: Limits) -> bool:
 
 def _item(s: Sample, config: RunConfig, limits: Limits) -> Item:
     method, none = METHODS[config.train.method], np.zeros(len(s.mask), dtype=bool)
+    mask, oldest = s.mask, s.version
+    if config.async_.stale == "mask":
+        mask = mask & (limits.version - s.versions <= config.async_.max_staleness)
+        oldest = int(s.versions[mask].min()) if mask.any() else oldest
     has_rl = (
         method.rl and config.loss.w_rl > 0 and s.has_advantage and s.temperature > 0
         and not (s.truncated and config.loss.truncated == "mask")
@@ -151,10 +157,11 @@ def _item(s: Sample, config: RunConfig, limits: Limits) -> Item:
     return Item(
         sample=s,
         temperature=s.temperature or 1.0,
-        rl=s.mask if has_rl else none,
-        opd=s.mask if hints else none,
+        rl=mask if has_rl else none,
+        opd=mask if hints else none,
         hints=tuple(sorted(hints, key=len)),
-        age=limits.version - s.version,
+        age=limits.version - oldest,
+        num_masked=int(s.mask.sum() - mask.sum()),
     )
 
 

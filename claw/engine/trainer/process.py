@@ -16,6 +16,7 @@ from claw.config import RunConfig
 from claw.engine import wire
 from claw.engine.monitor import Monitor
 from claw.engine.trainer import loss, step
+from claw.engine.trainer.depot import Depot
 from claw.engine.trainer.link import Link, Stopped
 from claw.engine.trainer.trainer import Trainer
 from claw.engine.trainer.weights import Shelf
@@ -26,12 +27,14 @@ log = logging.getLogger(__name__)
 
 
 def run(
-    config: RunConfig, *, actor: str, versions: str, model_dir: str, run_dir: str, resume: bool
+    config: RunConfig, *, actor: str, versions: str, model_dir: str, run_dir: str, resume: bool,
+    weights: str = "",
 ) -> None:
     """Train until max_steps, SIGTERM or SIGINT, a stop message, or the end of the parent.
 
     `actor` is the address of the actor's trainer socket, `versions` the one on which versions are
-    announced. `resume` continues from the newest checkpoint of `run_dir`, if there is one.
+    announced, `weights` the one where workers on other hosts fetch their files.
+    `resume` continues from the newest checkpoint of `run_dir`, if there is one.
     ClawError: the actor is silent for wire.dead_after_s, or the settings cannot be honoured.
     """
     from transformers.utils import logging as transformers_logging
@@ -42,10 +45,10 @@ def run(
     _learn_method(config)
     folder = Path(run_dir)
     monitor = Monitor(folder, config.track, settings.resolved(config))
-    link = Link(
-        actor, versions, beat_s=config.wire.heartbeat_s, dead_after_s=config.wire.dead_after_s,
-        keys=wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None,
-    )
+    keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
+    link = Link(actor, versions, beat_s=config.wire.heartbeat_s,
+                dead_after_s=config.wire.dead_after_s, keys=keys)
+    depot = Depot(folder / "versions", weights, keys) if weights else None
     try:
         _end_politely(link)
         trainer = Trainer(config, Path(model_dir), folder, link, monitor, Shelf(folder))
@@ -54,6 +57,8 @@ def run(
     except (Stopped, step.Abandoned):
         log.info("stopped; the run continues from its newest checkpoint")
     finally:
+        if depot is not None:
+            depot.close()
         link.close()
         monitor.close()
 

@@ -248,4 +248,5 @@ def _rollout(what: Plan, samples: Sequence[Sample]) -> dict[str, float]:
     ages = [i.age for i in what.items]
     if ages:
         found |= {"async/age_mean": float(np.mean(ages)), "async/age_max": float(max(ages))}
+        found["async/masked_tokens"] = float(sum(i.num_masked for i in what.items))
     return found

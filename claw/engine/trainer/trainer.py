@@ -23,7 +23,7 @@ from claw.engine.monitor import Monitor
 from claw.engine.trainer import checkpoint, heldout, model, step, weights
 from claw.engine.trainer.checkpoint import Progress
 from claw.engine.trainer.gate import Gate
-from claw.engine.trainer.link import Link
+from claw.engine.trainer.link import Link, Stopped
 from claw.engine.trainer.optim import Optimiser
 from claw.engine.trainer.weights import Shelf
 from claw.errors import ClawError, UsageError
@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 """how long the actor may hold a lease request; a rollback waits no longer than this"""
+BACK = "back to "
+"""so begins the note of a version that replaces one that workers refused"""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Trainer:
         self.canary_ids = heldout.canary(texts)
         self.gate = Gate(config.gate, texts, config.train.micro_tokens)
         self.progress = Progress()
+        self.held = ""
+        """why nothing is trained: no worker serves what was gone back to"""
 
     # --- start -------------------------------------------------------------------------------
 
@@ -85,6 +89,8 @@ class Trainer:
     def greet(self) -> None:
         """Say hello; the actor puts back every lease but the last durable one."""
         p = self.progress
+        if p.current and p.current.status is VersionStatus.REFUSED:
+            self.held = p.current.note
         fields = {
             "step": p.step, "last_lease": p.last_lease, "last_update": p.last_update,
             "why": p.last_why, "left_out": p.left_out,
@@ -100,7 +106,10 @@ class Trainer:
         """Train leases until max_steps. Stopped: SIGTERM, a stop message, or no parent any more."""
         self.greet()
         while not self.is_done:
-            self._serve_rollbacks()
+            self._serve_requests()
+            if self.held:
+                self._wait_for_a_person()
+                continue
             lease = self._lease()
             if lease is None:
                 continue
@@ -222,11 +231,14 @@ class Trainer:
         numbers = {"train/version": float(update.version), "perf/total_s": update.seconds}
         self.monitor.log(update.loss.metrics | more | dropped | numbers, self.progress.step)
 
-    # --- rollback ----------------------------------------------------------------------------
+    # --- going back --------------------------------------------------------------------------
 
-    def _serve_rollbacks(self) -> None:
+    def _serve_requests(self) -> None:
         while not self.link.requests.empty():
             asked = self.link.requests.get()
+            if asked.type == "version.refused":
+                self._turned_down(asked)
+                continue
             try:
                 version = self.roll_back(asked["owner"], asked["adapter"], asked["to"])
             except ClawError as error:
@@ -236,7 +248,41 @@ class Trainer:
             self.link.send(wire.Message("rollback.done", asked.id, fields))
             self.link.announce(version)
 
-    def roll_back(self, owner: str, adapter: str, to: int) -> Version:
+    def _turned_down(self, asked: wire.Message) -> None:
+        """No worker serves a version: publish the newest one that they do serve again.
+
+        So what is trained is always what samples. A later version is judged by itself. When the
+        one that was gone back to is refused as well, the fault is not in the weights: nothing is
+        trained until a person says `claw rollback`.
+        """
+        p, number, why = self.progress, int(asked["number"]), str(asked["why"])
+        known = {v.number: v for v in p.versions if v.status is VersionStatus.PUBLISHED}
+        if (asked["owner"], asked["adapter"]) != (self.shelf.owner, self.shelf.adapter) or (
+            number not in known
+        ):
+            return
+        refused = replace(known[number], status=VersionStatus.REFUSED, note=why)
+        self.progress = replace(p, versions=tuple(
+            refused if v.number == number else v for v in p.versions))
+        log.error("no worker serves version %d: %s", number, why)
+        self.monitor.log({"train/turned_down": float(number)}, p.step)
+        if p.current is None or p.current.number != number:
+            self._save()
+            return
+        good, goes_back = int(asked["good"]), not known[number].note.startswith(BACK)
+        if goes_back and good in known and good != number:
+            note = f"{BACK}v{good}: workers refuse v{number}"
+            self.link.announce(self.roll_back(asked["owner"], asked["adapter"], good, note))
+            return
+        self.held, self.progress = why, replace(self.progress, current=refused)
+        self._save()
+
+    def _wait_for_a_person(self) -> None:
+        self.link.state("held", self.progress.step)
+        if self.link.stopping.wait(POLL_S):
+            raise Stopped
+
+    def roll_back(self, owner: str, adapter: str, to: int, note: str = "") -> Version:
         """Publish the weights of version `to` as a new version; moments start again.
 
         ClawError: another owner's, not on the disk, damaged, or one that was refused.
@@ -250,7 +296,8 @@ class Trainer:
             )
         weights.load(self.policy, self.shelf.path(to))
         self.optim.adopt()
-        self._adopt(self._publish(p.number + 1, parent=to, note=f"rollback to v{to}"))
+        self._adopt(self._publish(p.number + 1, parent=to, note=note or f"rollback to v{to}"))
+        self.held = ""
         self._save()
         self.monitor.log({"train/rollback_to": float(to)}, p.step)
         assert self.progress.current is not None

@@ -9,14 +9,15 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from claw.engine import versions
+from claw.engine import tensors, versions
 from claw.engine.trainer import durable, score
 from claw.engine.trainer.model import Policy
 from claw.errors import UsageError
@@ -64,7 +65,7 @@ def publish(
     for leftover in (part, folder):  # of a step that did not become durable
         shutil.rmtree(leftover, ignore_errors=True)
     part.mkdir(parents=True)
-    _write_weights(policy, part)
+    checksums = _write_weights(policy, part)
     if canary_ids is not None:
         versions.write_canary(part, canary_ids, canary_logps(policy, canary_ids))
     for file in part.iterdir():
@@ -74,7 +75,7 @@ def publish(
     durable.sync(shelf.folder)
     checksum = versions.write_manifest(
         folder, owner=shelf.owner, adapter=shelf.adapter, number=number, parent=parent,
-        kind=policy.kind, step=step,
+        kind=policy.kind, step=step, checksums=checksums,
     )
     return Version(
         shelf.owner, shelf.adapter, number, parent, checksum, status, policy.kind, str(folder),
@@ -82,17 +83,32 @@ def publish(
     )
 
 
-def _write_weights(policy: Policy, folder: Path) -> None:
+def _write_weights(policy: Policy, folder: Path) -> tensors.Checksums:
+    """Write them; return the checksums of what is in memory, under the names in the files."""
     if policy.peft is None:
         policy.lm.save_pretrained(folder, max_shard_size="1000GB")  # one file, whatever the size
-        return
+        state = policy.lm.state_dict()
+        written = {name for file in folder.glob("*.safetensors")
+                   for name in versions.tensor_shapes(file)}
+        if not written <= set(state):  # a model whose files have other names than its modules
+            return {}
+        return _checksums({name: state[name] for name in written})
     import peft
 
-    durable.save_tensors(folder / ADAPTER, peft.get_peft_model_state_dict(policy.peft))
+    state = peft.get_peft_model_state_dict(policy.peft)
+    durable.save_tensors(folder / ADAPTER, state)
     settings = policy.peft.peft_config["default"].to_dict()
     settings["inference_mode"] = True
     plain = json.loads(json.dumps(settings, default=_plain))
     durable.save_json(folder / "adapter_config.json", plain)
+    return _checksums(state)
+
+
+def _checksums(state: Mapping[str, Tensor]) -> tensors.Checksums:
+    # as bytes: numpy knows no bfloat16
+    return {name: tensors.checksum(
+        t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        for name, t in state.items()}
 
 
 def _plain(value: object) -> object:

@@ -1,4 +1,7 @@
-"""`python -m claw.engine.worker --spec FILE.json`: {config, actor, versions, model_dir, name}."""
+"""`python -m claw.engine.worker --spec FILE.json`.
+
+The spec: {config, actor, versions, weights, model_dir, name}.
+"""
 
 import os
 import sys
@@ -10,7 +13,7 @@ from claw.engine.worker.worker import run
 
 def start(spec: process.Spec) -> None:
     run(config.parse(spec["config"]), actor=spec["actor"], versions=spec["versions"],
-        model_dir=spec["model_dir"], name=spec["name"])
+        model_dir=spec["model_dir"], name=spec["name"], weights=spec.get("weights", ""))
 
 
 if __name__ == "__main__":

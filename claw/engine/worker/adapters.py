@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from claw.engine.tensors import natural
 from claw.engine.versions import VersionError
 from claw.engine.worker import adapter_files
 from claw.engine.worker.backend import Key
@@ -101,6 +102,21 @@ class Adapters:
             low = LowRank(low.a.to(device), low.b.to(device), low.scale)
             self._layer(name).held[key] = low
         self.keys[key] = list(pieces)
+
+    def check_binding(self, key: Key, folder: Path, names: Sequence[str]) -> None:
+        """Compare what the model's layers hold with the files; VersionError names the first.
+
+        A layer counts only where a forward meets it, in the model's own tree.
+        """
+        for name, wanted in sorted(_read(folder, names).items(), key=lambda p: natural(p[0])):
+            module = self.model.get_submodule(name)
+            low = module.held.get(key) if isinstance(module, LoraLinear) else None
+            if low is None:
+                raise VersionError("the adapter is not bound to a layer that it names", found=name)
+            for letter, mine, theirs in (("A", low.a, wanted.a), ("B", low.b, wanted.b)):
+                if not torch.equal(mine, theirs.to(mine)):
+                    raise VersionError("a layer does not hold the adapter's tensor",
+                                       found=f"{name}.lora_{letter}")
 
     def unload(self, key: Key) -> None:
         for name in self.keys.pop(key, []):

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from claw.engine.tensors import Checksums
 from claw.errors import ClawError
 from claw.records import Sampling
 
@@ -47,12 +48,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores:
-    """Log-probs of each next id at temperature 1."""
+    """Log-probs of each next id at temperature 1, from some position on; L - start = n + 1."""
 
     logps: np.ndarray
-    """float32 [L-1]"""
+    """float32 [n]"""
     topk_ids: np.ndarray
-    """int32 [L-1, K]"""
+    """int32 [n, K]"""
     topk_logps: np.ndarray
 
 
@@ -63,12 +64,16 @@ class Engine(Protocol):
     context: int
     """tokens of prompt + reply"""
     has_adapters: bool
+    dtype: str
+    """of its weights: float32, bfloat16 or float16"""
 
     def generate(self, ask: Ask) -> AsyncIterator[Part]:
         """Yield parts; the last one has a finish. EngineError: this answer is not usable."""
 
-    async def score(self, rid: str, ids: Sequence[int], topk: int, adapter: str | None) -> Scores:
-        """Score one sequence."""
+    async def score(
+        self, rid: str, ids: Sequence[int], topk: int, adapter: str | None, start: int = 0
+    ) -> Scores:
+        """Score the ids after position `start`; those before may come from the prefix cache."""
 
     def abort(self, rid: str) -> None:
         """End a `generate` or `score` soon; it ends with finish abort, or raises EngineError."""
@@ -80,5 +85,8 @@ class Engine(Protocol):
 
     async def load_weights(self, folder: Path) -> None:
         """Replace the base weights; nothing runs meanwhile. VersionError: the old ones serve."""
+
+    async def checksums(self) -> Checksums:
+        """Checksums of the base weights that it holds (`tensors`); empty when it has none."""
 
     def close(self) -> None: ...

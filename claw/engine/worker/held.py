@@ -1,7 +1,8 @@
 """The versions that the transformers backend holds, and how a new one comes in.
 
-Owns: which version is current, loading, the canary's verdict, unloading what nobody uses.
-Does not own: reading files and copying tensors (adapters, weights), the requests (batch).
+Owns: which version is current, loading, unloading what nobody uses.
+Does not own: reading files and copying tensors (adapters, weights), the canary (canary), the
+requests (batch).
 
 Full weights replace the base between two tokens: running requests go on, their entries are computed
 again. An adapter comes in beside the older ones: running requests finish on theirs.
@@ -11,13 +12,14 @@ import time
 from pathlib import Path
 
 from claw.engine import versions as disk
-from claw.engine.versions import Manifest, VersionError
+from claw.engine.versions import Canary, Manifest, VersionError
 from claw.engine.worker.adapters import Adapters
 from claw.engine.worker.backend import Busy, Key, Loaded
 from claw.engine.worker.batch import Batch, Slot
+from claw.engine.worker.canary import Probe
 from claw.engine.worker.model import Model
 from claw.engine.worker.prefix import Prefixes
-from claw.engine.worker.weights import FullWeights, compare
+from claw.engine.worker.weights import FullWeights
 from claw.records import DEFAULT_OWNER, Version
 
 MAX_HELD = 4
@@ -30,8 +32,9 @@ class Held:
     def __init__(
         self, model: Model, model_dir: Path, tolerance: float, batch: Batch, prefixes: Prefixes
     ) -> None:
-        self.model, self.tolerance = model, tolerance
+        self.model = model
         self.batch, self.prefixes = batch, prefixes
+        self.probe = Probe(model, prefixes, tolerance)
         self.full = FullWeights(model.module, model_dir)
         self.adapters = Adapters(model.module)
         self.current: dict[tuple[str, str], int] = {}
@@ -73,10 +76,12 @@ class Held:
         if sum(k[:2] == key[:2] for k in self.adapters.keys) >= MAX_HELD:
             raise Busy(f"{MAX_HELD} versions of the adapter are in use by running requests")
         canary = disk.read_canary(folder, manifest)
+        self._remember(canary, self.weights_of(*key[:2]))
         self.adapters.load(key, folder, manifest.weight_files)
         try:
-            self.adapters.routing.set([key], self.model.device)
-            found = compare(self.model, canary, self.tolerance)
+            self.adapters.check_binding(key, folder, manifest.weight_files)
+            self._route(key)
+            found = self.probe.compare(canary, key)
         except VersionError:
             self.adapters.unload(key)
             raise
@@ -105,20 +110,31 @@ class Held:
         if manifest is not None:
             self.full.check(folder, manifest)
             canary = disk.read_canary(folder, manifest)
+            self._remember(canary, None)
         stash = self.full.stash()
         try:
             if manifest is not None:
                 self.full.copy_version(folder, manifest)
+                self.full.check_arrival(folder, manifest)
             else:
                 self.full.copy_first()
-            self.adapters.routing.set([], self.model.device)
-            found = compare(self.model, canary, self.tolerance)
+            self.prefixes.clear()
+            self._route(None)
+            found = self.probe.compare(canary, None)
         except Exception:
             self.full.restore(stash)  # whatever went wrong, the previous weights serve on
+            self.prefixes.clear()
             raise
         self.base_number = key[2]
         self.current = {key[:2]: key[2]}
-        self.prefixes.clear()
         self.batch.forget_entries()
         self._loaded.clear()
         return found
+
+    def _remember(self, canary: Canary | None, weights: Key | None) -> None:
+        self._route(weights)
+        self.probe.remember(canary, weights)
+
+    def _route(self, weights: Key | None) -> None:
+        """The next forward is the canary's, with these weights in every row."""
+        self.adapters.routing.set([weights], self.model.device)

@@ -252,7 +252,8 @@ class Host:
         except ClawError as error:
             if isinstance(error, EngineLost):
                 raise
-            await self._send(Message("version.refused", "", fields | {"why": str(error)}))
+            await self._send(Message("version.refused", "", fields | {
+                "why": str(error), "mismatch": getattr(error, "mismatch", None)}))
             return
         await self._send(Message("version.loaded", "", fields | {
             "mismatch_max": done.mismatch_max, "mismatch_mean": done.mismatch_mean,
@@ -268,10 +269,10 @@ class Host:
             if manifest is None:
                 raise VersionError("the adapter has no folder")
             return await self.shelf.load_lora(version, manifest)
-        canary = self.shelf.check_full(version, manifest)
+        incoming = await self.shelf.prepare_full(version, manifest)
         await self._empty()
         try:
-            return await self.shelf.load_full(version, manifest, canary)
+            return await self.shelf.load_full(version, incoming)
         finally:
             self._gate.set()
 

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -35,7 +36,9 @@ def main(make: Callable[[RunConfig, Path], Engine]) -> None:
     """Serve the worker that started this process with the engine that `make` makes."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--spec", required=True, type=Path, help="JSON file of the worker")
-    spec = json.loads(parser.parse_args().spec.read_text(encoding="utf-8"))
+    file = parser.parse_args().spec
+    spec = json.loads(file.read_text(encoding="utf-8"))
+    tempfile.tempdir = str(file.parent)  # which goes with the worker, however this process ends
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr,
                         format="%(asctime)s engine %(levelname)s %(name)s: %(message)s")

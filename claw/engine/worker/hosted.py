@@ -9,9 +9,7 @@ has claw; the engine's python is named in the settings.
 
 import json
 import logging
-import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -39,6 +37,7 @@ from claw.engine.worker.backend import (
     Scored,
 )
 from claw.engine.worker.child import Child
+from claw.engine.worker.scratch import Scratch
 from claw.records import FinishReason, Version
 
 log = logging.getLogger(__name__)
@@ -59,20 +58,21 @@ class HostedBackend:
     """See `backend.Backend`."""
 
     def __init__(self, config: RunConfig, model_dir: Path, module: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="claw-engine-"))
+        self.scratch = Scratch("claw-engine-")
         self.context = zmq.Context()
-        address = f"ipc://{self.folder}/host"
+        address = f"ipc://{self.scratch.path}/host"
         self.socket = wire.open_socket(self.context, zmq.PAIR, address, bind=True)
         self.waiting: dict[str, Generate | Score] = {}
         """in flight: running or waiting, the engine decides"""
         self.num_sampled = 0
         self._refused: list[Event] = []
-        self._answers: dict[Key, Loaded | str] = {}
+        self._answers: dict[Key, Loaded | VersionError] = {}
         """of versions: loaded, or why not"""
         self._loading: set[Key] = set()
         self._heard = time.monotonic()
         self._is_up = self._has_told = False
-        spec = self.folder / "spec.json"
+        self._seeded = bool(config.sglang.arguments.get("enable_deterministic_inference"))
+        spec = self.scratch.path / "spec.json"
         spec.write_text(json.dumps({
             "config": settings.resolved(config), "model_dir": str(model_dir),
             "address": address, "claw": process.version(),
@@ -115,13 +115,14 @@ class HostedBackend:
                 request.id, Code.BAD_REQUEST, f"temperature is {request.temperature:g}; "
                 "this engine scores given tokens at temperature 1 only"))
             return
-        if isinstance(request, Generate) and request.sampling.seed is not None:
+        if isinstance(request, Generate) and request.sampling.seed is not None and not self._seeded:
             self._tell_of_seeds()
         self._send(_message(request))
 
     def _tell_of_seeds(self) -> None:
         if not self._has_told:
-            log.warning("a request has a seed: this engine draws without; said once")
+            log.warning("a request has a seed: this engine draws without (said once); on a GPU set "
+                        "sglang.arguments.enable_deterministic_inference=true")
         self._has_told = True
 
     def cancel(self, id: str) -> None:
@@ -195,7 +196,7 @@ class HostedBackend:
             child.kill(STOP_S if is_told else 0.0)
         self.socket.close(0)
         self.context.term()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.scratch.close()
 
     # --- versions ----------------------------------------------------------------------------
 
@@ -203,8 +204,8 @@ class HostedBackend:
         """Have the engine load it meanwhile: Busy until it has, so that tokens go on."""
         key = (version.owner, version.adapter, version.number)
         answer = self._answers.pop(key, None)
-        if isinstance(answer, str):
-            raise VersionError(answer)
+        if isinstance(answer, VersionError):
+            raise answer
         if answer is not None:
             return answer
         if key not in self._loading:
@@ -218,7 +219,8 @@ class HostedBackend:
         key = (message["owner"], message["adapter"], message["number"])
         self._loading.discard(key)
         if message.type == "version.refused":
-            self._answers[key] = message["why"]
+            error = self._answers[key] = VersionError(message["why"])
+            error.mismatch = message["mismatch"] and tuple(message["mismatch"])
             return
         self.versions = _keys(message["versions"])
         self._answers[key] = Loaded(*key, message["mismatch_max"], message["mismatch_mean"],

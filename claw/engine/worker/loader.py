@@ -1,17 +1,19 @@
 """The thread that checks announced versions, so that hashing never holds up a token.
 
-Owns: the checks of a version's files on disk, one version at a time.
-Does not own: loading into the model (the backend).
+Owns: where a version's files are, their checks on disk, one version at a time.
+Does not own: the transfer from another host (pull), loading into the model (the backend).
 """
 
 import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from claw.engine import versions
 from claw.engine.worker.loop import Swap
+from claw.engine.worker.pull import Puller, Unreachable
 from claw.records import Version
 
 log = logging.getLogger(__name__)
@@ -24,9 +26,11 @@ class Loader:
     """Checks versions in order; of one adapter only the newest that waits."""
 
     def __init__(
-        self, ready: Callable[[Swap], None], refused: Callable[[Version, str], None]
+        self, ready: Callable[[Swap], None], refused: Callable[[Version, str], None],
+        puller: Puller | None = None,
     ) -> None:
-        self._ready, self._refused = ready, refused
+        """Without a puller, versions are those of this host."""
+        self._ready, self._refused, self._puller = ready, refused, puller
         self._waiting: OrderedDict[tuple[str, str], Version] = OrderedDict()
         self._condition = threading.Condition()
         self._is_stopping = False
@@ -54,16 +58,33 @@ class Loader:
     def _main(self) -> None:
         while (version := self._next()) is not None:
             try:
-                self._ready(Swap(version, check(version)))
+                here = self._at_hand(version)
+                self._ready(Swap(here, check(here)))
+            except Unreachable as error:
+                log.warning("version %d is not here yet: %s", version.number, error)
             except Exception as error:
                 log.info("version %d does not pass", version.number, exc_info=True)
                 self._refused(version, str(error))
+
+    def _at_hand(self, version: Version) -> Version:
+        """The version with a folder on this host."""
+        if self._puller is None or not version.path or _is_here(version):
+            return version
+        return replace(version, path=str(self._puller.fetch(version)))
 
     def _next(self) -> Version | None:
         with self._condition:
             while not self._waiting and not self._is_stopping:
                 self._condition.wait(1.0)
             return None if self._is_stopping else self._waiting.popitem(last=False)[1]
+
+
+def _is_here(version: Version) -> bool:
+    try:
+        versions.read_manifest(Path(version.path), version.checksum)
+    except versions.VersionError:
+        return False
+    return True
 
 
 def check(version: Version) -> versions.Manifest | None:

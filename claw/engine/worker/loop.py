@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import zmq
 
@@ -189,7 +190,7 @@ def load(backend: Backend, swap: Swap) -> Message:
     except Busy:
         raise
     except VersionError as error:
-        return refused_message(version, str(error))
+        return refused_message(version, str(error), error.mismatch)
     except Exception as error:
         log.exception("version %d could not be loaded", version.number)
         return refused_message(version, f"{type(error).__name__}: {error}")
@@ -203,12 +204,16 @@ def loaded_message(done: Loaded) -> Message:
     })
 
 
-def refused_message(version: Version, why: str) -> Message:
+def refused_message(
+    version: Version, why: str, mismatch: tuple[float, float] | None = None
+) -> Message:
     log.warning("version %d of %s/%s is refused: %s", version.number, version.owner,
                 version.adapter, why)
-    return Message("version.refused", "", {
-        "owner": version.owner, "adapter": version.adapter, "number": version.number, "why": why,
-    })
+    fields: dict[str, Any] = {"owner": version.owner, "adapter": version.adapter,
+                              "number": version.number, "why": why}
+    if mismatch is not None:
+        fields |= {"mismatch_max": mismatch[0], "mismatch_mean": mismatch[1]}
+    return Message("version.refused", "", fields)
 
 
 def event_message(event: Event) -> Message:

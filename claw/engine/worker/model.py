@@ -57,7 +57,8 @@ class Model:
     ) -> Tensor:
         """Append tokens to rows start, start+1, ... that hold `filled` columns each.
 
-        Returns the logits after each row's last token [n, V]; with `keep_all` (one row) [T, V].
+        Returns the logits after each row's last token [n, V]; with `keep_all` of all tokens,
+        aligned right [n, T, V].
         """
         n, num_new = len(tokens), max(len(t) for t in tokens)
         width = max(f + len(t) for f, t in zip(filled, tokens, strict=True))
@@ -77,7 +78,7 @@ class Model:
             logits_to_keep=0 if keep_all else 1, **{self._cache_word: cache},
         )
         logits: Tensor = out.logits
-        return logits[0] if keep_all else logits[:, -1]
+        return logits if keep_all else logits[:, -1]
 
     def logits(self, ids: np.ndarray) -> Tensor:
         """Logits of one short sequence [L], without a cache: [L, V]."""

@@ -14,6 +14,7 @@ matches every id that starts with it.
 
 import asyncio
 import os
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from claw.config import RunConfig
+from claw.engine.tensors import Checksums
 from claw.engine.versions import VersionError
 from claw.engine.worker.backend import EngineLost
 from claw.engine.worker.engine import Ask, EngineError, Part, Scores
@@ -40,6 +42,8 @@ KEPT = 4096
 """ids that SGLang can name as kept by truncation; truncated replies are drawn from so many"""
 LEAST = -1e30
 """SGLang says the smallest float32 for minus infinity"""
+SEEDED = "enable_deterministic_inference"
+"""SGLang's argument under which seeds count; it takes a GPU"""
 CUT = ("output_token_sampling_mask", "output_token_sampling_logprobs")
 OWN = ("model_path", "device", "dtype", "model_impl", "context_length", "skip_tokenizer_init",
        "max_running_requests", "enable_lora", "max_lora_rank", "lora_target_modules")
@@ -100,8 +104,8 @@ def arguments(config: RunConfig, model_dir: Path, model_context: int, *, on_gpu:
     return values | more
 
 
-def sampling_params(ask: Ask) -> dict[str, Any]:
-    """A request's settings in SGLang's words."""
+def sampling_params(ask: Ask, *, seeded: bool = False) -> dict[str, Any]:
+    """A request's settings in SGLang's words; `seeded`: the engine runs in its repeatable mode."""
     s = ask.sampling
     values: dict[str, Any] = {
         "max_new_tokens": ask.max_tokens, "temperature": s.temperature, "top_p": s.top_p,
@@ -114,6 +118,9 @@ def sampling_params(ask: Ask) -> dict[str, Any]:
     elif s.top_k == 1:
         # top_k 1 is greedy to SGLang, and then its log-probs are sometimes of temperature 1
         values |= {"top_k": 2, "top_p": ONE}
+    if seeded:
+        # without one this mode takes the same seed for every request
+        values["sampling_seed"] = s.seed if s.seed is not None else secrets.randbits(31)
     if ask.stop_ids and not s.ignore_eos:
         values["stop_token_ids"] = list(ask.stop_ids)
     return values
@@ -204,11 +211,15 @@ class SglangEngine:
         self.vocab_size = int(self._manager.model_config.vocab_size)
         self.context = int(values["context_length"]) - MARGIN
         self.has_adapters = bool(config.lora.rank)
+        self.dtype = str(values["dtype"])
+        self._on_gpu = on_gpu
+        self._seeded = bool(config.sglang.arguments.get(SEEDED))
 
     async def generate(self, ask: Ask) -> AsyncIterator[Part]:
         start = 0
         request = self._io.GenerateReqInput(
-            rid=ask.rid, input_ids=list(ask.ids), sampling_params=sampling_params(ask),
+            rid=ask.rid, input_ids=list(ask.ids),
+            sampling_params=sampling_params(ask, seeded=self._seeded),
             return_logprob=True, top_logprobs_num=ask.sampling.logprobs_k, stream=True,
             return_sampling_mask=ask.sampling.is_truncated, lora_path=ask.adapter,
         )
@@ -220,14 +231,16 @@ class SglangEngine:
                 return
         raise EngineError("the engine ended an answer without a reason")
 
-    async def score(self, rid: str, ids: Sequence[int], topk: int, adapter: str | None) -> Scores:
+    async def score(
+        self, rid: str, ids: Sequence[int], topk: int, adapter: str | None, start: int = 0
+    ) -> Scores:
         request = self._io.GenerateReqInput(
-            rid=rid, input_ids=list(ids), return_logprob=True, logprob_start_len=0,
+            rid=rid, input_ids=list(ids), return_logprob=True, logprob_start_len=start,
             sampling_params={"max_new_tokens": 0, "temperature": 0.0}, top_logprobs_num=topk,
             lora_path=adapter,
         )
         async for out in self._answers(request):
-            return read_scores(out, ids, topk)
+            return read_scores(out, ids[start:], topk)
         raise EngineError("the engine ended a score without an answer")
 
     async def _answers(self, request: Any) -> AsyncIterator[dict[str, Any]]:
@@ -263,6 +276,15 @@ class SglangEngine:
             self._io.UpdateWeightFromDiskReqInput(model_path=str(folder), flush_cache=True)))
         if not done[0]:
             raise VersionError("the engine does not take the weights", found=str(done[1]))
+
+    async def checksums(self) -> Checksums:
+        if self._on_gpu:
+            return {}  # there it answers with another hash, which nobody else can make
+        done = await self._call(self._manager.check_weights(
+            self._io.CheckWeightsReqInput(action="checksum")))
+        if not done[0]:
+            raise EngineError("the engine gives no checksums", found=str(done[1]))
+        return {name: str(c) for part in done[2] for name, c in part["checksums"].items()}
 
     async def _call(self, work: Awaitable[Any]) -> Any:
         try:

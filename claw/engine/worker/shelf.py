@@ -17,13 +17,16 @@ import shutil
 import tempfile
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from claw.engine import tensors
 from claw.engine import versions as disk
-from claw.engine.versions import Canary, Manifest, Shapes, VersionError
-from claw.engine.worker import adapter_files
+from claw.engine.tensors import Checksums
+from claw.engine.versions import Canary, CanaryError, Manifest, Shapes, VersionError
+from claw.engine.worker import adapter_files, arrival
 from claw.engine.worker.backend import EngineLost, Key, Loaded
 from claw.engine.worker.engine import Engine, EngineError
 from claw.records import DEFAULT_OWNER, Version
@@ -33,6 +36,23 @@ log = logging.getLogger(__name__)
 MAX_HELD = 4
 """versions of one adapter that are held at once: the newest, and those that requests still use"""
 HEAD, EMBEDDINGS = "lm_head.weight", "model.embed_tokens.weight"
+DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+WHOLE = ("every tensor is the trainer's own, so what differs is the computing, or what was kept of "
+         "older weights")
+UNSEEN = "this engine gives no checksums that can be compared, so no tensor can be named"
+SAME = 1e-5
+"""nats: scores that differ by less come from the same weights"""
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """Full weights that may come in."""
+
+    folder: Path
+    files: list[str]
+    canary: Canary | None
+    wanted: Checksums
+    """what the engine should answer of its tensors then; empty when it cannot tell"""
 
 
 class Shelf:
@@ -53,6 +73,9 @@ class Shelf:
         self._loaded: dict[Key, Loaded] = {}
         self._names = (f"claw-{i}" for i in itertools.count())
         self._freed = asyncio.Event()
+        self._held: Checksums | None = None
+        """of the base weights that serve, as the engine calls its tensors; asked only when they
+        change, for it holds up the requests that run"""
 
     def serving(self) -> list[Key]:
         """The version that new requests get, for each adapter."""
@@ -100,6 +123,7 @@ class Shelf:
         folder = Path(version.path)
         self._check_lora(folder, manifest)
         canary = disk.read_canary(folder, manifest)
+        await self._remember(canary, self.names.get((*key[:2], self.current.get(key[:2], 0))))
         while sum(k[:2] == key[:2] for k in self.names) >= MAX_HELD:
             self._freed.clear()  # each is bounded by the deadline of the requests that use it
             await self._freed.wait()
@@ -136,33 +160,46 @@ class Shelf:
             raise VersionError("the adapter's rank is larger than the engine was started for",
                                found=str(rank), allowed=f"at most {self.max_rank} (lora.rank)")
 
-    def check_full(self, version: Version, manifest: Manifest | None) -> Canary | None:
+    async def prepare_full(self, version: Version, manifest: Manifest | None) -> Incoming:
         """Refuse full weights that cannot serve before anything is touched."""
         if self.names:
             raise VersionError("full weights cannot be changed under adapters that are served")
         if manifest is None:
-            return None
+            return Incoming(self.model_dir, weight_files(self.model_dir), None, {})
         folder, found = Path(version.path), Shapes()
         for file in manifest.weight_files:
             found |= disk.tensor_shapes(folder / file)
         disk.check_shapes(found, self.shapes, self.tied)
-        return disk.read_canary(folder, manifest)
+        canary = disk.read_canary(folder, manifest)
+        await self._remember(canary, None)
+        return Incoming(folder, manifest.weight_files, canary,
+                        await self._wanted(folder, manifest))
 
-    async def load_full(
-        self, version: Version, manifest: Manifest | None, canary: Canary | None
-    ) -> Loaded:
+    async def _wanted(self, folder: Path, manifest: Manifest) -> Checksums:
+        """What the engine should answer of its tensors when these are in it."""
+        files = manifest.weight_files
+        kinds = set().union(*(tensors.dtypes(folder / file) for file in files))
+        if kinds != {DTYPES.get(self.engine.dtype)}:
+            return {}  # it holds them rounded: the canary alone decides
+        if self._held is None:
+            self._held = await self.engine.checksums()
+        return await asyncio.to_thread(
+            arrival.expected, folder, files, list(self._held), manifest.tensors)
+
+    async def load_full(self, version: Version, new: Incoming) -> Loaded:
         """Replace the base weights while nothing runs; the old ones come back when refused."""
         started, key = time.monotonic(), (version.owner, version.adapter, version.number)
-        folder = Path(version.path) if manifest is not None else self.model_dir
-        files = manifest.weight_files if manifest is not None else weight_files(folder)
         try:
-            with staged(folder, files) as stage:
+            with staged(new.folder, new.files) as stage:
                 await self.engine.load_weights(stage)
-            worst, mean = await self.compare(canary, None)
+            held = await self.engine.checksums() if new.wanted else None
+            if held is not None:
+                arrival.check(held, new.wanted)
+            worst, mean = await self.compare(new.canary, None, is_whole=bool(new.wanted))
         except (VersionError, EngineError):
             await self._restore()
             raise
-        self.base_number, self.base_folder = key[2], folder
+        self.base_number, self.base_folder, self._held = key[2], new.folder, held
         self.current = {key[:2]: key[2]}
         self._loaded = {key: Loaded(*key, worst, mean, time.monotonic() - started)}
         return self._loaded[key]
@@ -171,21 +208,55 @@ class Shelf:
         try:
             with staged(self.base_folder, weight_files(self.base_folder)) as stage:
                 await self.engine.load_weights(stage)
+            if self._held:
+                arrival.check(await self.engine.checksums(), self._held)
         except (VersionError, EngineError, OSError) as error:
             raise EngineLost("a version was refused, and the weights before it did not come back",
                              found=str(error)) from error
 
-    async def compare(self, canary: Canary | None, adapter: str | None) -> tuple[float, float]:
-        """Score the canary with the engine; (largest, mean) difference in nats."""
+    # --- the canary --------------------------------------------------------------------------
+
+    async def _remember(self, canary: Canary | None, adapter: str | None) -> None:
+        """Have the present weights fill the prefix cache with the first sequence.
+
+        If that is found again after the swap, its second half is scored over stale entries.
+        """
+        if canary is not None and canary.logps.size:
+            disk.check_canary_ids(canary, self.engine.vocab_size)
+            await self._logps(canary.ids[0].tolist(), adapter, 0)
+
+    async def compare(
+        self, canary: Canary | None, adapter: str | None, *, is_whole: bool = False
+    ) -> tuple[float, float]:
+        """Score the canary with the engine; (largest, mean) difference in nats.
+
+        `is_whole`: the engine holds exactly the version's tensors, as was seen before.
+        """
         if canary is None or not canary.logps.size:
             return 0.0, 0.0
         disk.check_canary_ids(canary, self.engine.vocab_size)
-        gaps = [np.abs(await self._logps(ids.tolist(), adapter) - logps)
-                for ids, logps in zip(canary.ids, canary.logps, strict=True)]
-        return disk.canary_verdict(np.stack(gaps), self.tolerance)
+        starts = [canary.ids.shape[1] // 2, *[0] * (len(canary.ids) - 1)]
+        found = await asyncio.gather(*(
+            self._logps(ids.tolist(), adapter, start)
+            for ids, start in zip(canary.ids, starts, strict=True)))
+        gaps = [np.abs(row - logps[start:])
+                for row, logps, start in zip(found, canary.logps, starts, strict=True)]
+        try:
+            return disk.canary_verdict(gaps, self.tolerance, starts)
+        except CanaryError as error:
+            why = WHOLE if is_whole else UNSEEN if adapter is None else await self._about(
+                canary, adapter, starts[0], found[0])
+            raise error.because(why) from None
 
-    async def _logps(self, ids: list[int], adapter: str | None) -> np.ndarray:
-        work = self.engine.score(f"canary-{next(_canaries):012d}", ids, 0, adapter)
+    async def _about(self, canary: Canary, adapter: str, start: int, found: np.ndarray) -> str:
+        """What can be said of an adapter that disagrees; `found`: scores of the first sequence."""
+        bare = await self._logps(canary.ids[0].tolist(), None, start)
+        if np.abs(bare - found).max() < SAME:
+            return "with and without the adapter the scores are the same: it binds no layer"
+        return "this engine shows no adapter's tensors, so none can be named"
+
+    async def _logps(self, ids: list[int], adapter: str | None, start: int) -> np.ndarray:
+        work = self.engine.score(f"canary-{next(_canaries):012d}", ids, 0, adapter, start)
         try:
             scores = await asyncio.wait_for(work, self.patience_s)
         except TimeoutError as error:

@@ -221,7 +221,7 @@ class TransformersBackend:
     def _score(self, slot: Slot, row: int, piece: Sequence[int]) -> Iterator[Event]:
         request, start = slot.request, slot.filled
         assert isinstance(request, Score), "only scores are scored"
-        logits = self._forward(row, [slot], [piece], keep_all=True)
+        logits = self._forward(row, [slot], [piece], keep_all=True)[0]
         next_ids = request.ids[start + 1 : start + 1 + len(piece)]
         if len(next_ids):
             slot.rows.append(

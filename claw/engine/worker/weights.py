@@ -1,28 +1,19 @@
 """Full weights: copied into the running model in place, and put back when the canary disagrees.
 
-Owns: reading a full version, the swap, the comparison with the trainer's log-probs.
-Does not own: when a swap happens and what running requests do then (the backend).
+Owns: reading a full version, the swap, which tensor did not arrive.
+Does not own: when a swap happens and what running requests do then (held), the canary (canary).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from claw.engine.versions import (
-    Canary,
-    Manifest,
-    Shapes,
-    canary_verdict,
-    check_canary_ids,
-    check_shapes,
-    tensor_shapes,
-)
-from claw.engine.worker.model import Model, load_module
-from claw.engine.worker.sampler import score_rows
+from claw.engine.tensors import natural
+from claw.engine.versions import Manifest, Shapes, VersionError, check_shapes, tensor_shapes
+from claw.engine.worker.model import load_module
 
 
 class FullWeights:
@@ -55,9 +46,16 @@ class FullWeights:
         self._copy(stash.items())
 
     def copy_version(self, folder: Path, manifest: Manifest) -> None:
-        for name in manifest.weight_files:
-            with safe_open(folder / name, framework="pt") as file:
-                self._copy((n, file.get_tensor(n)) for n in file.keys())  # noqa: SIM118
+        self._copy(_read(folder, manifest))
+
+    def check_arrival(self, folder: Path, manifest: Manifest) -> None:
+        """Compare what is in the model with the files, exactly; VersionError names the first."""
+        wrong = [name for name, tensor in _read(folder, manifest)
+                 if name in self.tensors and not _same(self.tensors[name], tensor)]
+        if wrong:
+            raise VersionError(
+                "the model does not hold the version's tensors after the swap",
+                found=f"{len(wrong)} differ, the first is {min(wrong, key=natural)}")
 
     def copy_first(self) -> None:
         """The weights of the start, loaded again."""
@@ -71,19 +69,16 @@ class FullWeights:
                     self.tensors[name].copy_(tensor)
 
 
-def compare(model: Model, canary: Canary | None, tolerance: float) -> tuple[float, float]:
-    """Score the canary with the weights that are in the model now.
-
-    Returns the largest and the mean difference in nats; VersionError beyond the tolerance.
-    """
-    if canary is None or not canary.logps.size:
-        return 0.0, 0.0
-    check_canary_ids(canary, model.vocab_size)
-    gaps = np.stack([_gap(model, ids, logps)
-                     for ids, logps in zip(canary.ids, canary.logps, strict=True)])
-    return canary_verdict(gaps, tolerance)
+def _read(folder: Path, manifest: Manifest) -> Iterator[tuple[str, Tensor]]:
+    for name in manifest.weight_files:
+        with safe_open(folder / name, framework="pt") as file:
+            for tensor in file.keys():  # noqa: SIM118
+                yield tensor, file.get_tensor(tensor)
 
 
-def _gap(model: Model, ids: np.ndarray, logps: np.ndarray) -> np.ndarray:
-    found, _, _ = score_rows(model.logits(ids)[:-1], ids[1:], 1.0, 0)
-    return np.abs(found.astype(np.float64) - logps)
+def _same(held: Tensor, wanted: Tensor) -> bool:
+    wanted = wanted.to(held)
+    if torch.equal(held, wanted):
+        return True
+    is_nan = held.isnan()  # a nan is never equal, though it arrived
+    return torch.equal(is_nan, wanted.isnan()) and torch.equal(held[~is_nan], wanted[~is_nan])

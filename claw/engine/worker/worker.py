@@ -22,9 +22,11 @@ from claw.engine import wire
 from claw.engine.wire import Message
 from claw.engine.worker import guard
 from claw.engine.worker.backend import Code, RequestError
+from claw.engine.worker.cache import Cache, default_folder
 from claw.engine.worker.link import Link, heartbeats
 from claw.engine.worker.loader import Loader
 from claw.engine.worker.loop import Cancel, ModelLoop, refused_message
+from claw.engine.worker.pull import Puller
 from claw.errors import ClawError, WireError
 from claw.records import Version, VersionStatus
 
@@ -41,19 +43,25 @@ EVENTS = "inproc://events"
 REFUSALS = "inproc://refusals"
 
 
-def run(config: RunConfig, *, actor: str, versions: str, model_dir: str, name: str) -> None:
+def run(
+    config: RunConfig, *, actor: str, versions: str, model_dir: str, name: str, weights: str = "",
+) -> None:
     """Serve until the actor says stop, SIGTERM comes, or nobody is there any more.
 
+    `versions` is where the trainer announces them, `weights` where it gives out their files to
+    workers that cannot read its folders.
     Raises ClawError when the model cannot be loaded or the actor is gone.
     """
-    Worker(config, actor=actor, versions=versions, model_dir=model_dir, name=name).run()
+    Worker(config, actor=actor, versions=versions, model_dir=model_dir, name=name,
+           weights=weights).run()
 
 
 class Worker:
     """One worker process."""
 
     def __init__(
-        self, config: RunConfig, *, actor: str, versions: str, model_dir: str, name: str
+        self, config: RunConfig, *, actor: str, versions: str, model_dir: str, name: str,
+        weights: str = "",
     ) -> None:
         self.config, self.name = config, name
         keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
@@ -67,7 +75,8 @@ class Worker:
         self.link = Link(self.actor, config.wire.dead_after_s)
         self.announcements = self._subscribe(versions, keys) if versions else None
         self.loop = ModelLoop(config, Path(model_dir), self.context, EVENTS)
-        self.loader = Loader(self._version_is_ready, self._version_is_refused)
+        self.loader = Loader(self._version_is_ready, self._version_is_refused,
+                             self._puller(weights, keys) if weights else None)
         self._refusals_out = wire.open_socket(self.context, zmq.PAIR, REFUSALS, bind=False)
         self.live: set[str] = set()
         self.ended: OrderedDict[str, None] = OrderedDict()
@@ -83,6 +92,12 @@ class Worker:
         socket = wire.open_socket(self.context, zmq.SUB, address, bind=False, keys=keys)
         socket.setsockopt(zmq.SUBSCRIBE, TOPIC)
         return socket
+
+    def _puller(self, address: str, keys: wire.Keys | None) -> Puller:
+        w = self.config.worker
+        folder = Path(w.cache) if w.cache else default_folder()
+        cache = Cache(folder, int(w.cache_gb * 1e9))
+        return Puller(address, keys, cache, self.config.wire.dead_after_s)
 
     # --- life --------------------------------------------------------------------------------
 
@@ -138,6 +153,7 @@ class Worker:
             self.early = {}
 
     def _close(self) -> None:
+        self._send(Message("worker.bye"))
         self.loader.stop()
         ended = self.loop.stop(STOP_S)
         self.link.close()

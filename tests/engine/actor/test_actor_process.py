@@ -1,6 +1,7 @@
 """A whole actor process, with a fake worker, runner and trainer on real sockets."""
 
 import asyncio
+import json
 import math
 import os
 import signal
@@ -386,7 +387,10 @@ def test_a_refused_version_does_not_serve_and_a_rollback_is_passed_on(play, tmp_
             while (await s.runner.question("status"))["version"] != 2:
                 await asyncio.sleep(0.02)
         await s.worker.send("version.refused", owner="default", adapter="default", number=2,
-                            why="mismatch 3.0")
+                            why="mismatch 3.0", mismatch_max=3.0, mismatch_mean=0.5)
+        told = await s.trainer.until("version.refused")
+        assert (told["number"], told["good"]) == (2, 1) and "worker-0 refuses it: mismatch" in (
+            told["why"])
         asked = asyncio.create_task(s.runner.question("rollback", owner="default",
                                                       adapter="default", to=1))
         rollback = await s.trainer.until("rollback")
@@ -398,6 +402,60 @@ def test_a_refused_version_does_not_serve_and_a_rollback_is_passed_on(play, tmp_
     play(run)
     assert {v.number: str(v.status) for v in versions(play.dir)} == {
         1: "published", 2: "refused", 3: "published"}
+    lines = [json.loads(x) for x in (play.dir / "metrics.jsonl").read_text().splitlines()]
+    seen = next(x for x in lines if "mismatch/refused" in x)
+    assert (seen["mismatch/canary_max"], seen["mismatch/canary_mean"]) == (3.0, 0.5)
+    assert seen["rollout/worker"] == "worker-0"
+
+
+def test_a_version_that_one_of_two_workers_serves_stays_and_the_other_keeps_the_older(
+    play, chat, tmp_path
+):
+    async def run(s):
+        for n in (1, 2):
+            await s.trainer.send("version.published", "", record=_fields(version(n, str(tmp_path))))
+        other = FakeWorker(s.addresses["workers"], chat, lambda _: "Rome.", name="worker-1", pid=2)
+        await other.hello()
+        names = {"owner": "default", "adapter": "default", "number": 2}
+        s.worker.version = 1
+        await s.worker.send("version.refused", **names, why="canary")
+        await other.send("version.loaded", **names, mismatch_max=0.01, mismatch_mean=0.001)
+        other.version = 2
+        async with asyncio.timeout(8):
+            while not (note := _note(await s.runner.question("status"), 2)):
+                await asyncio.sleep(0.05)
+        assert note == "worker-0 refuses it: canary"
+        assert (await s.runner.question("status"))["version"] == 2
+        assert not s.trainer.of("version.refused")
+        # new requests go to the worker that is up to date
+        for i in range(3):
+            done = await s.runner.say([user(f"hello {i}")])
+            assert done["message"]["content"] == "Rome."
+        # that one refuses it as well: it serves nowhere, and the trainer hears of it
+        await other.send("version.refused", **names, why="canary")
+        told = await s.trainer.until("version.refused")
+        assert "worker-0 refuses it" in told["why"] and "worker-1 refuses it" in told["why"]
+        assert (await s.runner.question("status"))["version"] == 1
+        other.close()
+    play(run)
+
+
+def test_a_trainer_that_did_not_hear_of_a_refusal_is_told_again(play, tmp_path):
+    async def run(s):
+        for n in (1, 2):
+            await s.trainer.send("version.published", "", record=_fields(version(n, str(tmp_path))))
+        await s.worker.send("version.refused", owner="default", adapter="default", number=2,
+                            why="canary")
+        await s.trainer.until("version.refused")
+        await s.trainer.hello(versions=[version(n, str(tmp_path)) for n in (1, 2)])
+        told = await s.trainer.until("version.refused", count=2)
+        assert (told["number"], told["good"]) == (2, 1)
+        assert (await s.runner.question("status"))["version"] == 1, "it stays refused"
+    play(run)
+
+
+def _note(status, number):
+    return next((v["note"] for v in status["versions"] if v["number"] == number), "")
 
 
 def _fields(record):

@@ -52,6 +52,14 @@ def test_a_stale_sample_is_dropped_and_counted():
     assert [s.id for s in buffer.lease(5, 0.0).samples] == ["new"]
 
 
+def test_with_masking_a_sample_is_stale_only_when_all_of_it_is():
+    buffer = Buffer(2, masks=True)
+    buffer.add(sample("part", versions=np.array([1, 4, 4], np.int32)), 1.0)
+    buffer.add(sample("old", versions=np.array([0, 1, 1], np.int32)), 2.0)
+    assert [(s.id, why) for s, why in buffer.drop_stale(lambda s: 4)] == [("old", "stale")]
+    assert list(buffer.waiting) == ["part"]
+
+
 def test_what_is_not_worth_training_is_refused_with_its_reason():
     buffer = Buffer(8)
     assert buffer.refusal(sample()) == ""

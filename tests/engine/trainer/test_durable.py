@@ -270,3 +270,31 @@ def test_an_owner_cannot_leave_the_folder(tmp_path: Path) -> None:
     for name in ("..", "a/b", "", ".hidden"):
         with pytest.raises(UsageError, match="not a name"):
             weights.Shelf(tmp_path, owner=name)
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_the_manifest_knows_every_tensor_as_the_trainer_holds_it(
+    tiny_llama_dir: Path, tmp_path: Path, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a version whose tensors were exchanged or spoilt on the way to the disk serves nowhere."""
+    t = trainer(tiny_llama_dir, tmp_path, fast(rank))
+    t.train(lease(near(t.policy, batch(3)), "lease_0"))
+    folder = t.shelf.path(1)
+    manifest = versions.check_version(folder)
+    (file,) = manifest.weight_files
+    assert set(manifest.tensors) == set(load_file(folder / file))
+    a, b = sorted(n for n in manifest.tensors if "q_proj" in n and "lora_B" not in n)[:2]
+    write = weights.durable.save_tensors
+    plain = type(t.policy.lm).save_pretrained
+
+    def exchanged(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        is_version = a in tensors  # checkpoints are written with the same words
+        return {**tensors, a: tensors[b], b: tensors[a]} if is_version else tensors
+
+    monkeypatch.setattr(weights.durable, "save_tensors", lambda f, x: write(f, exchanged(x)))
+    monkeypatch.setattr(type(t.policy.lm), "save_pretrained", lambda lm, f, **more: plain(
+        lm, f, **more, state_dict=exchanged(lm.state_dict())))
+    t.train(lease(near(t.policy, batch(3, seed=7)), "lease_1"))
+    with pytest.raises(versions.VersionError, match="the trainer's tensors") as caught:
+        versions.check_version(t.shelf.path(2))
+    assert a in str(caught.value)

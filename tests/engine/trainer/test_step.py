@@ -116,6 +116,30 @@ def test_a_batch_with_nothing_to_train_changes_nothing(
     assert done.loss.metrics["train/skipped"] == 1
 
 
+def test_tokens_that_are_too_old_are_masked_and_the_rest_is_trained_as_if_alone(
+    tiny_llama_dir: Path,
+) -> None:
+    old = np.array([-20, -20, 0, 0, 0, 0], np.int32)
+    made = sample(1, hints=0, versions=old)
+    masked = config(train={"method": "grpo"}, **{"async": {"stale": "mask"}})
+    dropped = config(train={"method": "grpo"})
+    p = policy(tiny_llama_dir, masked)
+    (made,) = near(p, [made])
+    by_hand = replace(made, versions=np.zeros(6, np.int32), mask=old == 0)
+    done, seen = one(p, [made], masked)
+    _, wanted = one(p, [by_hand], dropped)
+    torch.testing.assert_close(flat(seen.seen), flat(wanted.seen))
+    assert flat(wanted.seen).norm() > 0
+    assert done.loss.metrics["async/masked_tokens"] == 2
+    assert done.loss.metrics["async/age_max"] == 0
+    done, _ = one(p, [made], dropped)
+    assert done.left_out == {made.id: "stale"}
+    assert done.loss.metrics["rollout/dropped_stale"] == 1
+    all_old = replace(made, versions=np.full(6, -20, np.int32))
+    done, _ = one(p, [all_old], masked)
+    assert done.left_out == {made.id: "stale"}
+
+
 def test_an_empty_batch_is_reported_and_changes_nothing(tiny_llama_dir: Path) -> None:
     c = config()
     p = policy(tiny_llama_dir, c)

@@ -140,5 +140,50 @@ def test_killed_between_durable_and_ack_it_reports_the_lease_and_trains_nothing_
     assert not actor.acks
 
 
+def test_what_no_worker_serves_is_gone_back_from_and_what_is_refused_again_holds_the_trainer(
+    actor: FakeActor, trainer: Process
+) -> None:
+    """So that what is trained is what samples."""
+    def refuse(number: int, good: int) -> None:
+        actor.send(wire.Message("version.refused", "", {
+            "owner": "default", "adapter": "default", "number": number, "good": good,
+            "why": "worker-0 refuses it: the canary"}))
+
+    trainer.start()
+    actor.waiting = batch(8)
+    actor.until(lambda: [v.number for v in actor.announced] == [1, 2])
+    refuse(2, good=1)
+    actor.until(lambda: actor.announced[-1].number == 3)
+    back = actor.announced[-1]
+    assert (back.parent, back.note) == (1, "back to v1: workers refuse v2")
+    file = "adapter_model.safetensors"
+    old = trainer.run_dir / "versions/default/default/1" / file
+    assert (Path(back.path) / file).read_bytes() == old.read_bytes()
+    # it goes on from there
+    actor.waiting = batch(4, seed=200)
+    actor.until(lambda: actor.announced[-1].number == 4)
+    assert actor.announced[-1].parent == 3
+    # an older one is no reason to go back
+    refuse(3, good=1)
+    actor.waiting = batch(4, seed=300)
+    actor.until(lambda: actor.announced[-1].number == 5)
+    # what it goes back to is refused as well: it waits for a person, also after a restart
+    refuse(5, good=1)
+    actor.until(lambda: actor.announced[-1].number == 6)
+    refuse(6, good=1)
+    actor.until(lambda: "held" in {m["state"] for m in actor.of("trainer.beat")})
+    trainer.kill()
+    actor.heard, actor.waiting, count = [], batch(4, seed=400), len(actor.announced)
+    trainer.start(resume=True)
+    actor.until(lambda: "held" in {m["state"] for m in actor.of("trainer.beat")})
+    hello = actor.of("trainer.hello")[0]
+    assert {v["number"]: v["status"] for v in hello["versions"]} == {
+        0: "published", 1: "published", 2: "refused", 3: "refused", 4: "published",
+        5: "refused", 6: "refused"}
+    assert len(actor.waiting) == 4 and len(actor.announced) == count
+    actor.send(wire.Message("rollback", "r", {"owner": "default", "adapter": "default", "to": 1}))
+    actor.until(lambda: not actor.waiting)
+
+
 def _record(message: wire.Message) -> Version:
     return wire.read_record(message, Version)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from claw.engine import tensors
 from claw.engine.versions import VersionError
 from claw.engine.worker import host_process
 from claw.engine.worker.engine import EngineError, Part, Scores
@@ -48,7 +49,7 @@ def write_adapter(folder: Path, w: float, rank: int = 2, layer: str = LAYER, **c
 
 
 class FakeEngine:
-    vocab_size, context, has_adapters = VOCAB, 256, True
+    vocab_size, context, has_adapters, dtype = VOCAB, 256, True, "float32"
 
     def __init__(self, folder: Path) -> None:
         self.ways = json.loads((folder / "fake.json").read_text())
@@ -100,7 +101,8 @@ class FakeEngine:
             if finish:
                 return
 
-    async def score(self, rid, ids, topk, adapter):
+    async def score(self, rid, ids, topk, adapter, start=0):
+        ids = ids[start:]
         for _ in range(self.ways.get("score_tokens", 1)):
             await self._token()
             if rid in self.aborted:
@@ -128,7 +130,11 @@ class FakeEngine:
         found = float(load_file(folder / "model.safetensors")["w"][0])
         if found == self.ways.get("refuses"):
             raise VersionError("the engine does not take the weights", found="its own words")
-        self.w = found
+        self.w = found + self.ways.get("off_by", {}).get(str(found), 0)
+
+    async def checksums(self):
+        held = {"w": tensors.checksum(np.array([self.w], np.float32).tobytes())}
+        return held if self.ways.get("tells") else {}
 
     def close(self):
         pass

@@ -26,8 +26,11 @@ from worker_doubles import (
     publish,
 )
 
+from claw import config as settings
 from claw.engine import wire
 from claw.engine.wire import Message
+from claw.engine.worker import hosted
+from claw.engine.worker.backend import EngineLost
 from claw.records import Version
 
 pytestmark = pytest.mark.timeout(600)  # the first test waits for the engine
@@ -64,13 +67,24 @@ def served(request, tmp_path_factory):
               "lora": {"rank": 8}, "rollout": {"max_tokens": 64}, "wire": {"heartbeat_s": 0.3}}
     if request.param == "sglang":
         folder = request.getfixturevalue("smollm2_dir")
-        config["sglang"] = {"python": request.getfixturevalue("sglang_python")}
+        python = request.getfixturevalue("sglang_python")
+        config["sglang"] = {"python": faulty(scratch, python)}
     else:
         folder = request.getfixturevalue("model_dir")
     actor = FakeActor(scratch)
     hello = actor.start(folder, config, timeout_s=280)
     yield Served(request.param, folder, actor, hello, plain(folder))
     actor.close()
+
+
+def faulty(scratch: Path, python: str) -> str:
+    """A "python" that runs SGLang with faults to order, whatever module it is asked to run."""
+    script, here = scratch / "python", Path(__file__).parent
+    script.write_text("#!/bin/sh\n"
+                      f"export CLAW_FAULT={scratch}/fault PYTHONPATH={here}:{here.parents[2]}\n"
+                      f'exec {python} -m faulty_sglang "$3" "$4"\n')
+    script.chmod(0o755)
+    return str(script)
 
 
 def truth_of(model, prompt, got, temperature=1.0):
@@ -319,6 +333,57 @@ def test_damaged_and_foreign_weights_are_refused_by_name(served, other_weights, 
     got, _ = served.actor.arrays("still")
     assert set(got["versions"]) == {0}
     check_numbers(served.model, PROMPTS[0], got)
+
+
+LAYERS = [f"model.layers.{n}.mlp.down_proj.weight" for n in (0, 1)]
+
+
+@pytest.mark.parametrize("served", [SGLANG], indirect=True)
+@pytest.mark.parametrize(("fault", "words"), [
+    (f"swap {LAYERS[1]} {LAYERS[0]}", (LAYERS[0], "instead of")),
+    (f"skip {LAYERS[1]}", (LAYERS[1], "instead of")),
+    ("keep_cache", ("canary disagrees", "sequence 0", "kept of older weights")),
+], ids=["swapped layers", "skipped tensor", "stale cache"])
+def test_what_a_swap_of_sglang_does_wrong_without_a_word_is_caught_and_named(
+    served, other_weights, tmp_path, fault, words
+):
+    """The same faults of the transformers worker: test_canary.py."""
+    file = served.actor.folder / "fault"
+    version = full_version(tmp_path / "v9", 9, other_weights, canary_of(plain(other_weights), 32))
+    file.write_text(fault)
+    served.actor.announce(version)
+    why = served.actor.wait("version.refused", number=9, timeout_s=60)["why"]
+    for word in words:
+        assert word in why, why
+    served.actor.generate(f"after {fault}", PROMPTS[1])
+    got, _ = served.actor.arrays(f"after {fault}")
+    assert set(got["versions"]) == {0}
+    check_numbers(served.model, PROMPTS[1], got)
+
+
+@pytest.mark.parametrize("served", [SGLANG], indirect=True)
+def test_an_adapter_of_which_sglang_binds_nothing_is_caught_and_told(served, tmp_path):
+    file = served.actor.folder / "fault"
+    file.write_text("bind_nothing")
+    served.actor.announce(lora_version(tmp_path / "v1", 1, served.folder))
+    refused = served.actor.wait("version.refused", number=1, timeout_s=60)
+    assert "it binds no layer" in refused["why"]
+    assert refused["mismatch_max"] > 0.05 > 0
+
+
+@pytest.mark.sglang
+@pytest.mark.real
+@pytest.mark.slow
+def test_a_real_engine_that_cannot_start_says_why_in_its_own_words(
+    sglang_python, smollm2_dir, tmp_path
+):
+    config = settings.parse({
+        "worker": {"kind": "sglang", "device": "cpu"}, "lora": {"rank": 0},
+        "sglang": {"python": faulty(tmp_path, sglang_python),
+                   "arguments": {"no_such_argument": 1}}})
+    with pytest.raises(EngineLost) as caught:
+        hosted.make(config, smollm2_dir)
+    assert "died at its start" in str(caught.value) and "no_such_argument" in str(caught.value)
 
 
 # --- the end ---------------------------------------------------------------------------------

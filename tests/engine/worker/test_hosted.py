@@ -220,6 +220,28 @@ def test_a_refused_version_leaves_no_token_and_the_old_weights(engine, tmp_path)
     assert set(weights_of(after)) == {1.0} and set(after.versions) == {0}
 
 
+def test_an_engine_that_does_not_hold_what_it_loaded_is_caught_by_the_tensor(engine, tmp_path):
+    """Also when the canary would not see it."""
+    driver = engine(w=1.0, tells=True, off_by={"2.0": 1e-3})
+    with pytest.raises(VersionError, match=r"does not hold(?s:.)*w: checksum"):
+        load(driver, full(tmp_path / "a", 1, 2.0))
+    got, = run(driver, request([9]))
+    assert set(weights_of(got)) == {1.0} and set(got.versions) == {0}
+    load(driver, full(tmp_path / "b", 2, 3.0))
+    with pytest.raises(VersionError, match=r"nats apart; every tensor is the trainer's own"):
+        load(driver, publish(write_weights(tmp_path / "c", 4.0, **{
+            f"{fake_engine.LAYER}.weight": np.zeros((6, 5), np.float32)}), 3, "full",
+            canary_of(5.0)))
+    got, = run(driver, request([9]))
+    assert set(weights_of(got)) == {3.0} and set(got.versions) == {2}
+
+
+def test_an_engine_whose_old_weights_do_not_come_back_serves_no_more(engine, tmp_path):
+    driver = engine(w=1.0, tells=True, off_by={"2.0": 1.0, "1.0": 0.5})
+    with pytest.raises(EngineLost, match=r"did not come back(?s:.)*w: checksum"):
+        load(driver, full(tmp_path / "a", 1, 2.0))
+
+
 def test_the_first_weights_come_back(engine, tmp_path):
     driver = engine(w=1.0)
     load(driver, full(tmp_path / "v1", 1, 2.0))
@@ -435,7 +457,8 @@ def test_a_worker_whose_engine_dies_says_so_and_ends(tmp_path):
     actor.close()
 
 
-def test_an_engine_ends_with_its_worker_even_when_that_is_killed(tmp_path):
+def test_an_engine_ends_with_its_worker_even_when_that_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     actor = FakeActor(tmp_path)
     actor.start(make_fake(tmp_path / "m"), worker_config(tmp_path))
     children = Path(f"/proc/{actor.process.pid}/task").glob("*/children")
@@ -446,6 +469,12 @@ def test_an_engine_ends_with_its_worker_even_when_that_is_killed(tmp_path):
     while any(is_alive(pid) for pid in pids) and time.monotonic() < until:
         time.sleep(0.1)
     assert not any(is_alive(pid) for pid in pids)
+    left, = tmp_path.glob("claw-engine-*")
+    actor.start(tmp_path / "m", worker_config(tmp_path), name="next")
+    assert not left.exists() and len(list(tmp_path.glob("claw-engine-*"))) == 1
+    actor.process.terminate()
+    assert actor.process.wait(15) == 0
+    assert not list(tmp_path.glob("claw-*")), "a polite end leaves nothing"
     actor.close()
 
 

@@ -106,6 +106,13 @@ def test_a_score_has_a_number_for_every_token_but_the_first():
         sglang.read_scores({"meta_info": {"finish_reason": {"type": "abort"}}}, [3, 4, 5], 0)
 
 
+def test_seeds_count_in_the_repeatable_mode_only_and_none_is_ever_shared():
+    assert "sampling_seed" not in sglang.sampling_params(ask(seed=5))
+    assert sglang.sampling_params(ask(seed=5), seeded=True)["sampling_seed"] == 5
+    drawn = {sglang.sampling_params(ask(), seeded=True)["sampling_seed"] for _ in range(50)}
+    assert len(drawn) == 50
+
+
 @pytest.mark.parametrize(("sampling", "wanted"), [
     (dict(), {"temperature": 0.7, "top_p": 1.0, "top_k": -1}),
     (dict(top_k=40), {"top_k": 40, "top_p": 1.0}),

@@ -135,18 +135,20 @@ def full_version(folder: Path, number: int, source: Path, canary: tuple | None =
     return publish(folder, number, "full", canary)
 
 
-def publish(folder: Path, number: int, kind: str, canary: tuple | None = None) -> Version:
+def publish(folder: Path, number: int, kind: str, canary: tuple | None = None,
+            checksums: dict[str, str] | None = None) -> Version:
     if canary is not None:
         versions.write_canary(folder, *canary)
     checksum = versions.write_manifest(
         folder, owner="default", adapter="default", number=number, parent=number - 1, kind=kind,
-        step=number,
+        step=number, checksums=checksums,
     )
     return Version("default", "default", number, number - 1, checksum, kind=kind, path=str(folder))
 
 
 def lora_version(
-    folder: Path, number: int, model_dir: Path, canary: bool = True, **options: object
+    folder: Path, number: int, model_dir: Path, canary: bool = True, length: int = 12,
+    **options: object
 ) -> Version:
     """Write a random peft adapter as a version, with a canary that peft itself scored."""
     from peft import LoraConfig, get_peft_model
@@ -156,7 +158,7 @@ def lora_version(
                "init_lora_weights": False} | options
     model = get_peft_model(plain(model_dir), LoraConfig(**options)).eval()
     model.save_pretrained(folder)
-    return publish(folder, number, "lora", canary_of(model) if canary else None)
+    return publish(folder, number, "lora", canary_of(model, length) if canary else None)
 
 
 def plain_lora(model_dir: Path, version: Version):
@@ -165,8 +167,8 @@ def plain_lora(model_dir: Path, version: Version):
     return PeftModel.from_pretrained(plain(model_dir), version.path).eval()
 
 
-def canary_of(model) -> tuple[np.ndarray, np.ndarray]:
-    ids = np.random.default_rng(5).integers(3, VOCAB, (2, 12)).astype(np.int32)
+def canary_of(model, length: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    ids = np.random.default_rng(5).integers(3, VOCAB, (2, length)).astype(np.int32)
     logps = [np.take_along_axis(plain_logps(model, row), row[1:, None], 1)[:, 0] for row in ids]
     return ids, np.stack(logps).astype(np.float32)
 

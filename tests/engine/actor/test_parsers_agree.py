@@ -1,0 +1,91 @@
+"""One parser reads the replies of every worker: claw's own. SGLang's are its oracle.
+
+SGLang's lose the text of a malformed call and the call of an unknown tool, so no judge could see
+what was said; and a worker sends ids, not text. The texts on which both must agree are `SAME`,
+those on which SGLang's lose something are `LOST`.
+"""
+
+import json
+import subprocess
+
+import pytest
+
+from claw.engine.actor import parse
+from claw.records import FinishReason
+
+pytestmark = [pytest.mark.sglang, pytest.mark.real, pytest.mark.slow]
+
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": "two"}}\n</tool_call>'
+OTHER = '<tool_call>\n{"name": "find", "arguments": {"what": "ü \\"x\\""}}\n</tool_call>'
+SAME = {
+    "hermes": ["Hello.", CALL, f"I add.\n{CALL}", f"{CALL}\n{OTHER}", f"{CALL}\n{CALL}",
+               f"<think>\nhm\n</think>\n\n{CALL}", "<think>\nhm\n</think>\n\nyes",
+               "<think>\nnever ends", "a < b and {1: 2}",
+               '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>'],
+    "llama": ["Hello.", '<|python_tag|>{"name": "add", "parameters": {"a": 1}}',
+              '{"name": "find", "parameters": {"what": "x"}}',
+              '<|python_tag|>{"name": "add", "parameters": {"a": 1}};'
+              '{"name": "find", "parameters": {"what": "x"}}'],
+}
+LOST = {
+    "hermes": ['<tool_call>\n{"name": "add", "arguments": {"a": \n</tool_call>',
+               '<tool_call>\n{"name": "nobody", "arguments": {}}\n</tool_call>',
+               f'{CALL}\n<tool_call>\n{{"name": "find", "arg'],
+}
+NAMES = {"hermes": "hermes", "llama": "llama3"}
+ORACLE = '''
+import json, sys
+from sglang.srt.entrypoints.openai.protocol import Function, Tool
+from sglang.srt.function_call.function_call_parser import FunctionCallParser
+from sglang.srt.parser.reasoning_parser import ReasoningParser
+tools = [Tool(type="function", function=Function(name=n, parameters={})) for n in ("add", "find")]
+found = []
+for kind, name, text in json.load(sys.stdin):
+    thought, rest = None, text
+    if kind == "hermes":
+        thought, rest = ReasoningParser(model_type="qwen3").parse_non_stream(text)
+    parser = FunctionCallParser(tools=tools, tool_call_parser=name)
+    calls = []
+    if parser.has_tool_call(rest or ""):
+        rest, calls = parser.parse_non_stream(rest)
+    found.append([thought or None, rest or "", [[c.name, json.loads(c.parameters)] for c in calls]])
+print("FOUND" + json.dumps(found))
+'''
+
+
+@pytest.fixture(scope="module")
+def oracle(sglang_python):
+    asked = [(kind, NAMES[kind], text) for texts in (SAME, LOST)
+             for kind in texts for text in texts[kind]]
+    done = subprocess.run([sglang_python, "-c", ORACLE], input=json.dumps(asked), text=True,
+                          capture_output=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.split("FOUND")[1])
+    return {(kind, text): read for (kind, _, text), read in zip(asked, found, strict=True)}
+
+
+def own(kind, text):
+    message, _ = parse.reply(text, parse.Markup(kind, kind == "hermes"), FinishReason.STOP)
+    calls = [[c["function"]["name"], json.loads(c["function"]["arguments"])]
+             for c in message.get("tool_calls", ())]
+    return [message.get("reasoning_content"), message["content"] or "", calls]
+
+
+def stripped(read):
+    thought, content, calls = read
+    return [thought and thought.strip(), content.strip(), calls]
+
+
+@pytest.mark.parametrize(("kind", "text"), [(k, t) for k in SAME for t in SAME[k]])
+def test_well_formed_replies_are_read_as_sglang_reads_them(oracle, kind, text):
+    assert stripped(own(kind, text)) == stripped(oracle[kind, text])
+
+
+@pytest.mark.parametrize(("kind", "text"), [(k, t) for k in LOST for t in LOST[k]])
+def test_what_sglang_s_parsers_lose_is_kept(oracle, kind, text):
+    """Every character of the reply is in the message, as text or as a call."""
+    _, content, calls = oracle[kind, text]
+    ours = own(kind, text)
+    assert len(json.dumps([content, calls])) < len(json.dumps(ours[1:])), (oracle[kind, text], ours)
+    name = json.loads(text.split("\n")[1])["name"] if "nobody" in text else ""
+    assert name in [c[0] for c in ours[2]] or text.strip().endswith(ours[1].strip())
