@@ -4,7 +4,6 @@ Owns: which there are, what each says of itself, running one.
 Does not own: what they measure (`benchmarks/`, which installed packages do not carry).
 """
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +20,9 @@ def programs(root: Path = ROOT) -> dict[str, str]:
     """Return what each benchmark measures, by name."""
     found = {}
     for path in sorted((root / "benchmarks").glob("*.py")):
-        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        if text.startswith(MARK):
-            found[path.stem] = text.splitlines()[0].partition("`: ")[2]
+        first = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix('"""')
+        if first.startswith(MARK):
+            found[path.stem] = first.partition("`: ")[2]
     if not found:
         raise UsageError(
             "the benchmarks are not installed with the package", found=str(root),

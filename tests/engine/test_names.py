@@ -16,13 +16,19 @@ def test_every_built_in_name_is_in_its_table() -> None:
     assert set(config.CREDITS) == set(credit.TABLE)
 
 
+class Bare:
+    @hookimpl
+    def claw_defaults(self) -> dict[str, object]:
+        return {}
+
+
 @pytest.mark.parametrize(("section", "field"), [
     ("train", "method"), ("credit", "kind"), ("judge", "kind"),
 ])
 def test_an_unknown_name_is_refused_before_anything_starts(section: str, field: str) -> None:
     run = RunConfig.model_validate({section: {field: "nonsense"}})
     with pytest.raises(UsageError, match=f"{section}.{field}"):
-        _check_names(run, registry.from_object("bare", object()))
+        _check_names(run, registry.from_object("bare", Bare()))
 
 
 def test_a_plugin_with_the_hook_may_bring_the_name() -> None:

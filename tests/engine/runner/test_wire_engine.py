@@ -138,10 +138,10 @@ def test_a_hung_actor_is_noticed_although_its_socket_is_open(address):
 def test_a_long_prefill_is_no_silence(address):
     async def work():
         actor_at = FakeActor(address, lambda _, m: [])
-        async with actor_at as actor, engine_at(address, dead_after_s=0.4) as engine:
+        async with actor_at as actor, engine_at(address, dead_after_s=1.0) as engine:
             asking = asyncio.create_task(collect(engine))
             asked = (await actor.until("turn.ask"))[0]
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(2.0)
             for message in text_answer(asked, "late"):
                 await actor.send(message)
             assert (await asking)[-1].message["content"] == "late"
