@@ -13,11 +13,12 @@ ADAPTERS := .venv-adapters
 demo: $(READY)
 	$(BIN)/python -m claw_env_personal.demo $(ARGS)
 
+# two processes, as most tests wait for processes of their own; a file stays in one of them
 test: $(READY)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-all: $(READY)
-	$(BIN)/python -m pytest --run-slow $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --run-slow $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

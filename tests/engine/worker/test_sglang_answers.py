@@ -189,8 +189,9 @@ def test_the_worker_beside_an_engine_loads_no_torch():
 
 ENGINE_SIDE = [
     "claw", "claw.config", "claw.engine", "claw.engine.parent", "claw.engine.process",
-    "claw.engine.versions", "claw.engine.wire",
-    "claw.engine.worker", "claw.engine.worker.adapter_files", "claw.engine.worker.backend",
+    "claw.engine.tensors", "claw.engine.versions", "claw.engine.wire",
+    "claw.engine.worker", "claw.engine.worker.adapter_files", "claw.engine.worker.arrival",
+    "claw.engine.worker.backend",
     "claw.engine.worker.engine", "claw.engine.worker.held_request", "claw.engine.worker.host",
     "claw.engine.worker.host_process", "claw.engine.worker.sglang", "claw.engine.worker.shelf",
     "claw.errors", "claw.records",
