@@ -198,7 +198,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("overrides", nargs="*", help="settings of the runs, a.b=c")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2, 3, 4])
     parser.add_argument("--policies", nargs="*", default=list(POLICIES), choices=POLICIES)
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--held", type=int, default=48, help="held-out tasks")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--runs", type=Path, default=(ROOT / "runs"))
