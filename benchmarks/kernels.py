@@ -26,8 +26,8 @@ from benchmarks.machine import PeakMemory, describe
 
 CHECKED_TOKENS = 64
 ALLOWED = 1e-4
-"""error of a gradient or log-prob, or twice that of full logits where that is more: in bfloat16, and
-of confident tokens, whose p - 1 eager torch makes of rounded numbers"""
+"""error of a gradient or log-prob; or twice that of full logits where that is more: in bfloat16,
+and of confident tokens, whose p - 1 eager torch makes of rounded numbers"""
 DTYPES = ("float32", "bfloat16")
 LEAST, BUDGET_S = 2, 10.0
 """so many passes at least, and no further one after so many seconds of them"""
