@@ -402,6 +402,9 @@ def test_a_range_that_does_not_fit_the_host_is_found(tmp_path, monkeypatch, requ
      "2.offline"),
 ])
 def test_a_plugin_whose_import_does_too_much_is_found(tmp_path, monkeypatch, code, id):
+    import docker
+
+    monkeypatch.setitem(sys.modules, "docker", docker)  # comes back: the plugin replaces it here
     (tmp_path / "docker_stand_in.py").write_text("")
     report = installed_check(tmp_path, monkeypatch, code + APP, ["imports"])
     assert ids_of(report) == [id]
