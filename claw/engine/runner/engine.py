@@ -110,9 +110,14 @@ class WireEngine:
     # --- traces of episodes ------------------------------------------------------------------
 
     async def open_trace(self, task: Task, group: str) -> str:
-        """Begin a trace; the private answer stays here."""
+        """Begin a trace; the private answer stays here.
+
+        The actor may hold it back while too much is ahead of training (`async.stale = "pace"`).
+        """
         fields, _ = wire.pack(replace(task, answer=None))
-        reply = await self._request("trace.open", record=fields, group=group)
+        reply = await self._request(
+            "trace.open", within_s=REQUEST_S + self._deadline_s, record=fields, group=group
+        )
         return str(reply["trace_id"])
 
     async def next_state(
@@ -129,13 +134,16 @@ class WireEngine:
             judge=result.judge, failure=result.failure, again=result.is_again,
         )
 
-    async def _request(self, type: str, **fields: Any) -> dict[str, Any]:
-        until = asyncio.get_running_loop().time() + REQUEST_S
+    async def _request(
+        self, type: str, *, within_s: float | None = None, **fields: Any
+    ) -> dict[str, Any]:
+        within_s = REQUEST_S if within_s is None else within_s
+        until = asyncio.get_running_loop().time() + within_s
         async with self._link.request(wire.Message(type, new_id("req"), fields)) as pending:
             try:
                 reply = await pending.following(until)
             except TimeoutError:
-                raise _late(REQUEST_S) from None
+                raise _late(within_s) from None
         if reply.type == "error" or reply.get("error"):
             raise error_of(reply.fields)
         return reply.fields

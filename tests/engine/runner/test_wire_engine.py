@@ -311,6 +311,23 @@ def test_traces_carry_no_private_answer(address):
     run(work())
 
 
+def test_a_trace_that_the_actor_holds_back_is_waited_for_longer_than_other_answers(
+    address, monkeypatch
+):
+    monkeypatch.setattr("claw.engine.runner.engine.REQUEST_S", 0.2)
+
+    async def work():
+        async with FakeActor(address) as actor, engine_at(address) as engine:
+            actor._answers = lambda _: []
+            opening = asyncio.create_task(engine.open_trace(Task("t", ()), "g"))
+            asked = (await actor.until("trace.open"))[0]
+            await asyncio.sleep(0.8)
+            await actor.send(Message("trace.opened", asked.id, {"trace_id": "trace_9"}))
+            assert await opening == "trace_9"
+
+    run(work())
+
+
 def test_the_actors_stop_is_seen(address):
     async def work():
         async with FakeActor(address) as actor, engine_at(address) as engine:
