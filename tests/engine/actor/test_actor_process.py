@@ -416,6 +416,9 @@ def test_a_version_that_one_of_two_workers_serves_stays_and_the_other_keeps_the_
             await s.trainer.send("version.published", "", record=_fields(version(n, str(tmp_path))))
         other = FakeWorker(s.addresses["workers"], chat, lambda _: "Rome.", name="worker-1", pid=2)
         await other.hello()
+        async with asyncio.timeout(8):  # a refusal by the only worker there is would be everyone's
+            while len((await s.runner.question("status"))["workers"]) < 2:
+                await asyncio.sleep(0.05)
         names = {"owner": "default", "adapter": "default", "number": 2}
         s.worker.version = 1
         await s.worker.send("version.refused", **names, why="canary")

@@ -5,10 +5,13 @@ import json
 import socket
 
 import pytest
+import websockets
 
 from claw.errors import UsageError
 from claw.records import FinishReason
 from claw.sdk import Case, EnvTurn, registry
+from claw.sdk.adapters.openenv.session import ServerError, SocketSession
+from claw.sdk.adapters.openenv.settings import OpenenvConfig
 
 TIMEOUT_S = 40
 
@@ -176,6 +179,24 @@ def test_an_episode_waits_for_room_and_fails_when_there_is_none(plugin, served):
             async with Player(plugin, url, connect_s=0.5) as third:
                 with pytest.raises(ConnectionError, match=r"no session.*CAPACITY_REACHED"):
                     await third.env.start()
+
+    run(work())
+
+
+def test_what_a_full_server_said_before_it_closed_is_read():
+    async def full(connection):
+        await connection.send(json.dumps(
+            {"type": "error", "data": {"code": "CAPACITY_REACHED", "message": "1 of 1"}}))
+
+    async def work():
+        async with websockets.serve(full, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            config = OpenenvConfig(url=f"ws://127.0.0.1:{port}/one")
+            socket = await websockets.connect(config.ws_url)
+            await socket.wait_closed()
+            session = SocketSession(config, socket, websockets.ConnectionClosed)
+            with pytest.raises(ServerError, match="CAPACITY_REACHED"):
+                await session.reset({"episode_id": "e"})
 
     run(work())
 

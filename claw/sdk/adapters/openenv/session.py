@@ -133,7 +133,9 @@ class SocketSession:
         wanted = "state" if type == "state" else "observation"
         try:
             async with asyncio.timeout(self._config.step_s):
-                await self._socket.send(json.dumps(message))
+                # a server that is full says so and closes: its words can be read after the close
+                with contextlib.suppress(self._closed):
+                    await self._socket.send(json.dumps(message))
                 answer = _object(await self._socket.recv())
         except TimeoutError:
             raise TimeoutError(
