@@ -32,7 +32,7 @@ from claw.engine import models
 from claw.engine.actor.chat import Chat
 from claw.engine.actor.why import versions
 from claw.engine.versions import check_version
-from claw.engine.worker.backend import Chunk, Done, Generate
+from claw.engine.worker.backend import Chunk, Done, Generate, load_at_once
 from claw.engine.worker.transformers import TransformersBackend, make
 from claw.records import Message, Sampling, Version
 from claw.sdk import registry
@@ -102,7 +102,7 @@ class Player:
         self._config, self._seed = config, seed
         self._backend: TransformersBackend = make(config, folder)
         if version is not None:
-            self._backend.load(version, check_version(Path(version.path)))
+            load_at_once(self._backend, version, check_version(Path(version.path)))
         self._chat = Chat(folder)
         self._plugin = registry.load("toolcall")
         self._num_asked = 0

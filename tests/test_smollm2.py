@@ -15,7 +15,7 @@ from claw.engine.monitor import Monitor
 from claw.engine.trainer.trainer import Lease, Trainer
 from claw.engine.trainer.weights import Shelf
 from claw.engine.versions import check_version
-from claw.engine.worker.backend import Chunk, Done, Generate
+from claw.engine.worker.backend import Chunk, Done, Generate, load_at_once
 from claw.engine.worker.transformers import TransformersBackend, make
 from claw.records import Sample, Sampling, Version
 
@@ -117,7 +117,7 @@ def test_a_step_with_a_hint_is_published_and_served(
         assert not why
         losses.append(update.loss.opd)
     assert losses[1] < losses[0]  # the hinted teacher and the student have come closer
-    loaded = backend.load(version, check_version(Path(version.path)))
+    loaded = load_at_once(backend, version, check_version(Path(version.path)))
     assert loaded.mismatch_max < run.gate.canary_tolerance
     after = generate(backend, prompt, 8)
     assert set(after["versions"].tolist()) == {version.number}

@@ -42,6 +42,9 @@ ALIGNED = 8
 """arrays in a shared frame begin at multiples of it"""
 HIGH_WATER = 1000
 """messages that may queue on a socket; peers use credit, so this is never reached in health"""
+LOCAL_BUFFER = 1 << 20
+"""bytes that the kernel holds of an ipc:// socket: with its usual 0.2 MB the two ends change places
+at every quarter of a reply's array; TCP sizes its own"""
 
 _DTYPES = {name: np.dtype(name) for name in (
     "int8", "uint8", "int32", "int64", "float16", "float32", "float64", "bool")}
@@ -356,6 +359,9 @@ def open_socket(
         socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a restarted peer takes its name back
     if keys is not None and address.startswith("tcp://"):
         _secure(socket, keys, server=bind)
+    if address.startswith("ipc://"):
+        socket.setsockopt(zmq.SNDBUF, LOCAL_BUFFER)
+        socket.setsockopt(zmq.RCVBUF, LOCAL_BUFFER)
     if bind:
         socket.bind(address)
     else:

@@ -44,6 +44,10 @@ class Busy(ClawError):
     """A version cannot be held yet: running requests still use the older ones. Ask again."""
 
 
+class Unfinished(Busy):
+    """A piece of the loading is done. Ask again after the next step, for the next piece."""
+
+
 class EngineLost(ClawError):
     """The engine can serve no more: the worker ends, and its launcher starts another one."""
 
@@ -173,7 +177,8 @@ class Backend(Protocol):
     def load(self, version: Version, manifest: Manifest | None) -> Loaded:
         """Serve this version from now on; VersionError leaves the previous one, Busy: ask again.
 
-        `manifest` is checked already; None stands for version 0, the weights of the start.
+        A bounded piece of work, as a step is: `Unfinished` until the last. `manifest` is checked
+        already; None stands for version 0, the weights of the start.
         """
 
     def status(self) -> Load:
@@ -190,3 +195,12 @@ def make_backend(config: RunConfig, model_dir: Path) -> Backend:
     name = "hosted" if config.worker.kind == "sglang" else config.worker.kind
     module: Any = importlib.import_module(f"claw.engine.worker.{name}")
     return cast(Backend, module.make(config, model_dir))
+
+
+def load_at_once(backend: Backend, version: Version, manifest: Manifest | None) -> Loaded:
+    """Load a version piece after piece, with no step between: for one who asks nothing else."""
+    while True:
+        try:
+            return backend.load(version, manifest)
+        except Unfinished:
+            continue

@@ -1,13 +1,16 @@
-"""The identity canary on the transformers backend: scored as requests are, kept prefixes included.
+"""The identity canary on the transformers backend: scored between the tokens of requests.
 
 Owns: the scores of the canary's sequences, the comparison with the trainer's.
 Does not own: loading weights (weights, adapters), what happens after a refusal (held).
 
-The first half of each sequence is kept like the prefix of a conversation. Right after a swap it
-must not be found again: entries that older weights computed spoil the second half, and are seen so.
+The first half of the first sequence is kept like the prefix of a conversation. Right after a swap
+it must not be found again: entries that older weights computed spoil the second half, and are seen
+so. The other sequences are scored before the swap, one at a time, so that running requests wait for
+no more than one of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
@@ -19,28 +22,57 @@ from claw.engine.worker.prefix import MIN_TOKENS, Prefixes
 from claw.engine.worker.sampler import score_rows
 from claw.engine.worker.slots import SlotCache
 
+KEPT = ("canary", "", "")
+"""the session of the kept half; no client's: theirs are not empty of owner and adapter"""
+
+Within = Callable[[], AbstractContextManager[None]]
+"""inside it a forward uses the weights that are asked about"""
+
 
 class Probe:
-    """Scores fixed sequences with the weights that are in the model now."""
+    """Scores fixed sequences with the weights that a forward uses."""
 
     def __init__(self, model: Model, prefixes: Prefixes, tolerance: float) -> None:
         self.model, self.prefixes, self.tolerance = model, prefixes, tolerance
 
-    def remember(self, canary: Canary | None, weights: Key | None) -> None:
-        """Have the present weights compute the kept halves, unless they did."""
-        if canary is None or not canary.logps.size or self._is_kept(canary, weights):
+    def remember(self, canary: Canary | None, weights: Key | None, within: Within) -> None:
+        """Have the weights that serve compute the kept half, unless they did."""
+        if _is_empty(canary) or self.prefixes.find(KEPT, weights, canary.ids[0])[0]:
             return
         check_canary_ids(canary, self.model.vocab_size)
-        self._score(canary.ids, weights)
+        with within():
+            self._first(canary.ids[0], weights)
 
-    def compare(self, canary: Canary | None, weights: Key | None) -> tuple[float, float]:
-        """Return the largest and the mean difference in nats; CanaryError beyond the tolerance."""
-        if canary is None or not canary.logps.size:
-            return 0.0, 0.0
+    def others(
+        self, canary: Canary | None, within: Within
+    ) -> Generator[None, None, list[np.ndarray]]:
+        """Score all sequences but the first; a yield before and after each one."""
+        found: list[np.ndarray] = []
+        if _is_empty(canary):
+            return found
         check_canary_ids(canary, self.model.vocab_size)
-        scores, starts = self._score(canary.ids, weights)
+        for ids in canary.ids[1:]:
+            yield
+            with within():
+                found.append(self._score(SlotCache(1, len(ids)), ids, 0))
+        yield
+        return found
+
+    def verdict(
+        self, canary: Canary | None, weights: Key | None, within: Within,
+        others: list[np.ndarray],
+    ) -> tuple[float, float]:
+        """Score the first sequence too, after what is kept of it.
+
+        Returns the largest and the mean difference in nats; CanaryError beyond the tolerance.
+        """
+        if _is_empty(canary):
+            return 0.0, 0.0
+        with within():
+            first, start = self._first(canary.ids[0], weights)
+        starts = [start, *[0] * len(others)]
         gaps = [np.abs(row.astype(np.float64) - logps[start:]) for row, logps, start in
-                zip(scores, canary.logps, starts, strict=True)]
+                zip([first, *others], canary.logps, starts, strict=True)]
         try:
             return canary_verdict(gaps, self.tolerance, starts)
         except CanaryError as error:
@@ -48,48 +80,33 @@ class Probe:
                 "every tensor is the trainer's own, so what differs is the computing, or what was "
                 "kept of older weights") from None
 
-    def _is_kept(self, canary: Canary, weights: Key | None) -> bool:
-        return all(self.prefixes.find(_session(i), weights, ids)[0]
-                   for i, ids in enumerate(canary.ids))
+    def _first(self, ids: np.ndarray, weights: Key | None) -> tuple[np.ndarray, int]:
+        """Log-probs of the ids after what was kept of them, and how much that was."""
+        cache = SlotCache(1, len(ids))
+        start, entries = self.prefixes.find(KEPT, weights, ids)
+        if start:
+            _make_room(cache, entries, len(ids))
+            cache.copy_in(0, entries, start)
+        logps = self._score(cache, ids, start)
+        half = max(len(ids) // 2, MIN_TOKENS)
+        if half < len(ids):
+            self.prefixes.keep(KEPT, weights, ids[:half], cache.copy_out(0, half))
+        return logps, start
 
-    def _score(
-        self, ids_NL: np.ndarray, weights: Key | None
-    ) -> tuple[list[np.ndarray], list[int]]:
-        """Log-probs of each sequence's ids after what was kept of it, and how much that was."""
-        num, length = ids_NL.shape
-        cache = SlotCache(num, length)
-        cache.reserve(length)
-        starts = [self._copy_in(cache, i, ids, weights) for i, ids in enumerate(ids_NL)]
-        rows = [ids[start:].tolist() for ids, start in zip(ids_NL, starts, strict=True)]
-        logits_NTV = self.model.forward(cache, 0, rows, starts, keep_all=True)
-        half = max(length // 2, MIN_TOKENS)
-        scores = []
-        for i, (ids, start) in enumerate(zip(ids_NL, starts, strict=True)):
-            own = logits_NTV[i, -len(rows[i]) :][:-1]
-            scores.append(score_rows(own, ids[start + 1 :], 1.0, 0)[0])
-            if half < length:
-                self.prefixes.keep(_session(i), weights, ids[:half], cache.copy_out(i, half))
-        return scores, starts
-
-    def _copy_in(
-        self, cache: SlotCache, row: int, ids: np.ndarray, weights: Key | None
-    ) -> int:
-        size, entries = self.prefixes.find(_session(row), weights, ids)
-        if size:
-            _make_room(cache, entries)
-            cache.copy_in(row, entries, size)
-        return size
+    def _score(self, cache: SlotCache, ids: np.ndarray, start: int) -> np.ndarray:
+        cache.reserve(len(ids))
+        logits_1TV = self.model.forward(
+            cache, 0, [ids[start:].tolist()], [start], keep_all=True)
+        return score_rows(logits_1TV[0][:-1], ids[start + 1 :], 1.0, 0)[0]
 
 
-def _session(row: int) -> tuple[str, str, str]:
-    """No client's: theirs are not empty of owner and adapter."""
-    return f"canary {row}", "", ""
+def _is_empty(canary: Canary | None) -> bool:
+    return canary is None or not canary.logps.size
 
 
-def _make_room(cache: SlotCache, entries: Sequence[torch.Tensor]) -> None:
+def _make_room(cache: SlotCache, entries: list[torch.Tensor], width: int) -> None:
     """The buffers of a cache that no forward has filled yet."""
-    if not cache.keys:
-        half = len(entries) // 2
-        for buffers, of in ((cache.keys, entries[:half]), (cache.values, entries[half:])):
-            buffers += [e.new_zeros(cache.num_rows, e.shape[0], cache.width, e.shape[2])
-                        for e in of]
+    cache.reserve(width)
+    half = len(entries) // 2
+    for buffers, of in ((cache.keys, entries[:half]), (cache.values, entries[half:])):
+        buffers += [e.new_zeros(1, e.shape[0], cache.width, e.shape[2]) for e in of]

@@ -36,6 +36,7 @@ from claw.engine.worker.backend import (
     Load,
     Loaded,
     Score,
+    Unfinished,
     make_backend,
 )
 from claw.errors import ClawError
@@ -81,6 +82,8 @@ class ModelLoop:
         self._thread = threading.Thread(target=self._main, name="model", daemon=True)
         self._swaps: dict[tuple[str, str], Swap] = {}
         self._said = ""
+        self._is_loading = False
+        """a version comes in piece by piece: the next one needs no wait"""
         self.limits: Limits | None = None
         """set when the model is loaded"""
         self.failure: BaseException | None = None
@@ -151,7 +154,7 @@ class ModelLoop:
 
     def _obey(self, backend: Backend) -> Iterator[Message]:
         busy = backend.status()
-        is_idle = not (busy.running or busy.waiting)
+        is_idle = not (busy.running or busy.waiting or self._is_loading)
         command = self._next(IDLE_S if is_idle else 0)
         while command is not None:
             if isinstance(command, Swap):
@@ -162,9 +165,13 @@ class ModelLoop:
             else:
                 backend.submit(command)
             command = self._next(0)
+        self._is_loading = False
         for key, swap in list(self._swaps.items()):
             try:
                 answer = load(backend, swap)
+            except Unfinished:
+                self._is_loading = True
+                continue
             except Busy as error:
                 if self._said != (said := f"version {swap.version.number} waits: {error}"):
                     self._said = said  # it is asked again at every step

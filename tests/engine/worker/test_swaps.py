@@ -1,5 +1,7 @@
 """Versions change while requests run: no request is dropped, every token is its version's own."""
 
+from dataclasses import asdict, replace
+
 import numpy as np
 import pytest
 import torch
@@ -20,9 +22,11 @@ from worker_doubles import (
     score_request,
 )
 
-from claw.engine.versions import VersionError
-from claw.engine.worker.backend import Busy
+from claw.engine.versions import Manifest, VersionError
+from claw.engine.worker import weights
+from claw.engine.worker.backend import Busy, Unfinished
 from claw.engine.worker.held import MAX_HELD
+from claw.engine.worker.loader import check
 from claw.records import Version
 
 
@@ -162,6 +166,96 @@ def test_going_back_to_the_base_serves_without_an_adapter(model_dir, tmp_path):
     assert set(got.versions) == {0}
     check_numbers(plain(model_dir), PROMPTS[1], got)
     assert not driver.backend.held.adapters.keys
+
+
+# --- piece by piece ---------------------------------------------------------------------------
+
+
+def pieces_of(driver, version, steps=1):
+    """Load it as the worker does, with steps between; how many pieces came before the last."""
+    manifest = check(version)
+    for num in range(200):
+        try:
+            driver.backend.load(version, manifest)
+            return num
+        except Unfinished:
+            driver.step(steps)
+    raise AssertionError("the version does not come in")
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_requests_get_exact_tokens_of_the_old_weights_between_the_pieces_of_a_version(
+    kind, model_dir, other_dir, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(weights, "PIECE_BYTES", 4096)
+    driver = Driver(backend_of(model_dir))
+    version = (lora_version(tmp_path / "v1", 1, model_dir) if kind == "lora" else
+               full_version(tmp_path / "v1", 1, other_dir, canary_of(plain(other_dir))))
+    running = request(PROMPTS[1], max_tokens=60, session="a")
+    driver.submit(running)
+    driver.step(2)
+    assert pieces_of(driver, version) > (2 if kind == "lora" else 10)
+    driver.finish()
+    got = driver.got[running.id]
+    models = {0: plain(model_dir)} | ({} if kind == "lora" else {1: plain(other_dir)})
+    assert set(got.versions) == set(models)
+    check_spans(got, PROMPTS[1], models)
+    after, = driver.run(request(PROMPTS[2]))
+    assert set(after.versions) == {1}
+
+
+def test_an_adapter_that_comes_in_outlives_the_requests_that_end_meanwhile(model_dir, tmp_path):
+    driver = Driver(backend_of(model_dir))
+    load(driver.backend, lora_version(tmp_path / "v1", 1, model_dir))
+    driver.submit(request(PROMPTS[0], max_tokens=2), request(PROMPTS[1], max_tokens=4))
+    version = lora_version(tmp_path / "v2", 2, model_dir)
+    pieces_of(driver, version, steps=3)
+    got, = driver.run(request(PROMPTS[2]))
+    assert set(got.versions) == {2}
+    check_spans(got, PROMPTS[2], {2: plain_lora(model_dir, version)})
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_a_newer_version_takes_the_place_of_one_that_comes_in(
+    kind, model_dir, other_dir, tmp_path
+):
+    driver = Driver(backend_of(model_dir))
+    if kind == "lora":
+        first, second = (lora_version(tmp_path / f"v{n}", n, model_dir) for n in (1, 2))
+    else:
+        first, second = (full_version(tmp_path / f"v{n}", n, source, canary_of(plain(source)))
+                         for n, source in ((1, model_dir), (2, other_dir)))
+    manifest = check(first)
+    for _ in range(3):
+        with pytest.raises(Unfinished):
+            driver.backend.load(first, manifest)
+        driver.step()
+    load(driver.backend, second)
+    got, = driver.run(request(PROMPTS[1]))
+    assert set(got.versions) == {2}
+    if kind == "lora":
+        assert set(driver.backend.held.adapters.keys) == {("default", "default", 2)}
+    else:
+        check_numbers(plain(other_dir), PROMPTS[1], got)
+
+
+def test_versions_of_two_adapters_come_in_one_after_the_other(model_dir, tmp_path):
+    driver = Driver(backend_of(model_dir))
+    mine = lora_version(tmp_path / "v1", 1, model_dir)
+    theirs = replace(lora_version(tmp_path / "v2", 2, model_dir), owner="ann")
+    manifests = {"default": check(mine), "ann": Manifest(**asdict(check(
+        lora_version(tmp_path / "v3", 2, model_dir))) | {"owner": "ann"})}
+    waiting = [mine, theirs]
+    for _ in range(100):  # both are asked for in turn, as the worker does
+        for version in list(waiting):
+            try:
+                driver.backend.load(version, manifests[version.owner])
+            except Busy:
+                continue
+            waiting.remove(version)
+    assert not waiting
+    assert set(driver.backend.held.adapters.keys) == {("default", "default", 1),
+                                                 ("ann", "default", 2)}
 
 
 # --- refusals --------------------------------------------------------------------------------

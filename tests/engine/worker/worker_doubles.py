@@ -20,7 +20,15 @@ from transformers import (
 
 from claw import config as settings
 from claw.engine import versions
-from claw.engine.worker.backend import Chunk, Done, Failed, Generate, Score, Scored
+from claw.engine.worker.backend import (
+    Chunk,
+    Done,
+    Failed,
+    Generate,
+    Score,
+    Scored,
+    load_at_once,
+)
 from claw.engine.worker.transformers import make
 from claw.records import Sampling, Version
 
@@ -177,7 +185,7 @@ def load(backend, version: Version):
     """What the worker does with an announced version."""
     from claw.engine.worker.loader import check
 
-    return backend.load(version, check(version))
+    return load_at_once(backend, version, check(version))
 
 
 def rewrite(path: Path, change) -> None:
