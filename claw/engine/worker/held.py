@@ -122,15 +122,14 @@ class Held:
         if sum(k[:2] == key[:2] for k in self.adapters.keys) >= MAX_HELD:
             raise Busy(f"{MAX_HELD} versions of the adapter are in use by running requests")
         canary, old = disk.read_canary(folder, manifest), self.weights_of(*key[:2])
-        self.probe.remember(canary, old, functools.partial(self._routed, old))
-        yield
+        yield from self.probe.remember(canary, old, functools.partial(self._routed, old))
         within = functools.partial(self._routed, key)
         try:
             self.adapters.load(key, folder, manifest.weight_files)
             yield
             self.adapters.check_binding(key, folder, manifest.weight_files)
-            others = yield from self.probe.others(canary, within)
-            found = self.probe.verdict(canary, key, within, others)
+            scores = yield from self.probe.scores(canary, within)
+            found = self.probe.verdict(canary, key, within, scores)
         except BaseException:  # refused, or a newer one takes its place
             self.adapters.unload(key)
             self.prefixes.drop(key)
@@ -163,16 +162,15 @@ class Held:
         else:
             self.full.check(folder, manifest)
             canary = disk.read_canary(folder, manifest)
-            self.probe.remember(canary, None, functools.partial(self._routed, None))
-            yield
+            yield from self.probe.remember(canary, None, functools.partial(self._routed, None))
             new = yield from self.full.read(folder, manifest)
             yield from self.full.check_arrival(new, folder, manifest)
-        others = yield from self.probe.others(canary, functools.partial(self._tried, new))
+        scores = yield from self.probe.scores(canary, functools.partial(self._tried, new))
         old = self.full.place(new)
         self.prefixes.clear()
         try:
             within = functools.partial(self._routed, None)
-            found = self.probe.verdict(canary, None, within, others)
+            found = self.probe.verdict(canary, None, within, scores)
         except BaseException:
             self.full.place(old)  # whatever went wrong, the previous weights serve on
             self.prefixes.clear()
