@@ -16,6 +16,7 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from claw.engine.actor.why import versions
 from claw.engine.versions import check_version
 from claw.engine.worker.backend import Chunk, Done, Generate, load_at_once
 from claw.engine.worker.transformers import TransformersBackend, make
+from claw.errors import ClawError
 from claw.records import Message, Sampling, Version
 from claw.sdk import registry
 from claw.sdk.testing.attempt import Attempt
@@ -87,7 +89,7 @@ def _last(run: Path, steps: int, launcher: subprocess.Popen[bytes]) -> Version:
 def _versions(run: Path) -> list[Version]:
     try:
         return list(versions(run))
-    except Exception:  # the journal is not there yet
+    except (ClawError, sqlite3.OperationalError):  # the journal, or its tables, are not there yet
         return []
 
 

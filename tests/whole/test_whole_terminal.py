@@ -5,6 +5,7 @@ samples hold exactly what was sampled, credit compares attempts at one task, lea
 """
 
 import json
+import sqlite3
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from system import System, until
 
+from claw.errors import ClawError
 from claw.records import End, TurnState
 from claw.sdk.sandbox import engine, owner
 
@@ -54,7 +56,7 @@ def steps(system: System) -> int:
     """Optimiser steps whose leases are settled."""
     try:
         return int(system.rows("SELECT COUNT(*) FROM leases WHERE state = 'acked'")[0][0])
-    except Exception:  # the journal is not there yet
+    except (ClawError, sqlite3.OperationalError):  # the journal, or its tables, are not there yet
         return 0
 
 
