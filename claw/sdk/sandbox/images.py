@@ -66,6 +66,8 @@ def _exists(tag: str) -> bool:
 
 
 def _build(folder: Path, tag: str, timeout_s: float) -> None:
+    import urllib3
+
     said: list[str] = []
     until = time.monotonic() + timeout_s
     with engine.speaking("building an image", tag):
@@ -74,14 +76,19 @@ def _build(folder: Path, tag: str, timeout_s: float) -> None:
             path=str(folder), tag=tag, rm=True, forcerm=True, pull=False, decode=True,
             timeout=int(timeout_s) + 1, labels={"claw.task": folder.name},
         )
-        for part in stream:
-            said = [*said, str(part.get("stream") or part.get("error") or "").rstrip()][-MAX_TAIL:]
-            if part.get("error"):
-                raise SandboxError(f"{folder}/Dockerfile cannot be built",
-                                   found="\n".join(line for line in said if line)[-2000:])
-            if time.monotonic() > until:
-                stream.close()
-                raise SandboxError(f"{folder}/Dockerfile took too long to build",
-                                   found=f"{timeout_s:g} s")
+        too_late = SandboxError(f"{folder}/Dockerfile took too long to build",
+                                found=f"{timeout_s:g} s")
+        try:
+            for part in stream:
+                said = [*said, str(part.get("stream") or part.get("error") or "").rstrip()]
+                said = said[-MAX_TAIL:]
+                if part.get("error"):
+                    raise SandboxError(f"{folder}/Dockerfile cannot be built",
+                                       found="\n".join(line for line in said if line)[-2000:])
+                if time.monotonic() > until:
+                    stream.close()
+                    raise too_late
+        except urllib3.exceptions.ReadTimeoutError:  # the SDK lets it through while it streams
+            raise too_late from None
     if not _exists(tag):
         raise SandboxError(f"{folder}/Dockerfile made no image", found="\n".join(said)[-2000:])
