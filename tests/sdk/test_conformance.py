@@ -358,6 +358,25 @@ def test_what_remains_elsewhere_is_not_blamed_on_the_plugin(tmp_path):
         other.wait()
 
 
+@pytest.mark.docker
+def test_a_sandbox_that_an_environment_leaves_open_is_named(needs_docker):
+    from claw.sdk.sandbox import open_sandbox
+
+    opened = []
+
+    def start(self):
+        opened.append(open_sandbox())
+        return Sum.start(self)
+
+    try:
+        report = checked(with_env(start=start), groups=["ends"])
+        assert "5.leaves" in ids_of(report)
+        assert any("container" in str(c.actual) for c in report.broken())
+    finally:
+        for box in opened:
+            box.close()
+
+
 # --- what needs an entry point -------------------------------------------------------------------
 
 

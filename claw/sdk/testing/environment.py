@@ -125,7 +125,7 @@ async def _leaves(s: Subject, task: Task) -> None:
         if closed is not None:
             s.hold("5.close", said, True, task=task.id)
         left = await watch.leavings()
-    s.hold("5.leaves", "nothing remains: no process, temporary file or thread", not left,
+    s.hold("5.leaves", "nothing remains: no process, container, temporary file or thread", not left,
            task=task.id, expected="nothing", actual=left, do="free it in close()")
 
 

@@ -1,7 +1,7 @@
-"""What an environment leaves behind: files and processes of its own, also detached ones.
+"""What an environment leaves behind: files, sandboxes and processes of its own, also detached ones.
 
 Owns: telling this process's leavings from everybody else's.
-Does not own: containers (`claw.sdk.sandbox` labels and counts its own).
+Does not own: labels of sandboxes (`claw.sdk.sandbox`).
 
 While `Watch` is open, temporary files go to a private folder, and processes inherit a mark in their
 environment, which a daemon keeps when it leaves its process group.
@@ -11,6 +11,7 @@ import asyncio
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -33,6 +34,7 @@ class Watch:
         tempfile.tempdir = str(self._folder)
         self._threads = set(threading.enumerate())
         self._children = _children()
+        self._num_containers = _num_containers()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -54,7 +56,12 @@ class Watch:
             f"thread {t.name}" for t in threading.enumerate()
             if t not in self._threads and not t.daemon and t.is_alive()
         ]
-        return files + processes + threads
+        return files + processes + threads + self._containers()
+
+    def _containers(self) -> list[str]:
+        # by number: a pool that was warm before may have filled up again
+        more = _num_containers() - self._num_containers
+        return [f"{more} container(s)"] if more > 0 else []
 
     def _processes(self) -> list[str]:
         mark = f"{MARK}={self._mark}".encode()
@@ -69,6 +76,17 @@ class Watch:
             except OSError:
                 continue  # it ended, or belongs to somebody else
         return found
+
+
+def _num_containers() -> int:
+    """How many this process owns; none where nothing has opened a sandbox so far."""
+    if "docker" not in sys.modules:
+        return 0
+    from claw.sdk.sandbox import engine, owner
+
+    with engine.speaking("counting containers"):
+        mine = {"label": f"{owner.OWNER}={owner.me()}"}
+        return len(engine.api().containers(all=True, filters=mine))
 
 
 def _is_new_child(folder: Path, before: set[str]) -> bool:
