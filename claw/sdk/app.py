@@ -25,6 +25,8 @@ class Ask:
     owner: str = "default"
     deadline_s: float = 0.0
     """0 takes the run's setting"""
+    named_by: str = ""
+    """by which of the client's marks the session is known, for the counters"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Event:
     """new text (type text)"""
     tokens: tuple[dict[str, Any], ...] = ()
     """per sampled token: id, token, logprob, top (list of [token, logprob]); type text"""
+    reasoning: str = ""
+    """new thinking, which comes before the text (type text)"""
     message: Message | None = None
     """the whole reply (type done)"""
     finish_reason: str = ""

@@ -28,6 +28,8 @@ class Line:
     """One scripted answer: `text` word by word, then the calls, then `error` if there is one."""
 
     text: str = ""
+    reasoning: str = ""
+    """thinking, word by word before the text"""
     calls: tuple[tuple[str, str], ...] = ()
     """(function name, arguments as a JSON string), as many as the policy makes at once"""
     error: EngineError | None = None
@@ -94,6 +96,8 @@ class ScriptedEngine:
         prompt = sum(len(_words(_text(m))) for m in ask.messages)
         usage = {"prompt_tokens": prompt}
         yield Event("start", turn_id, trace_id, usage=usage, version=self.version)
+        for word in _words(line.reasoning):
+            yield Event("text", turn_id, trace_id, reasoning=word)
         said = _words(line.text)[: ask.sampling.get("max_tokens", 1 << 30)]
         for index, word in enumerate(said):
             await asyncio.sleep(line.word_s if index else 0.0)
@@ -109,8 +113,11 @@ class ScriptedEngine:
     def _done(self, line: Line, said: str, was_cut: bool, event: Event) -> Event:
         calls = () if was_cut else line.calls
         reason = "length" if was_cut else "tool_calls" if calls else "stop"
+        message = reply(said, calls)
+        if line.reasoning:
+            message["reasoning_content"] = line.reasoning
         return Event(
-            event.type, event.turn_id, event.trace_id, message=reply(said, calls),
+            event.type, event.turn_id, event.trace_id, message=message,
             finish_reason=line.finish_reason or reason, usage=event.usage, version=event.version,
         )
 

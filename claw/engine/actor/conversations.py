@@ -16,6 +16,7 @@ from claw.engine.actor.chat import Chat, Known, Prompt
 from claw.engine.actor.journal import Journal
 from claw.engine.actor.kind import Kinds
 from claw.engine.actor.ledger import Ledger
+from claw.engine.actor.names import Names
 from claw.engine.actor.place import Conversation, Node, Place
 from claw.engine.actor.session import Sessions
 from claw.engine.actor.signals import Judging
@@ -49,6 +50,7 @@ class Conversations:
         self._chat, self._judging = chat, judging
         self.sessions = Sessions(config.serve.session_idle_s)
         self.kinds = Kinds()
+        self.names = Names()
         self.traces: dict[str, Trace] = {}
         self._known: OrderedDict[str, Known] = OrderedDict()
         self.model_context = chat.context
@@ -60,6 +62,8 @@ class Conversations:
         sampling = request.sampling(ask, self._config.rollout)
         if trace_id and trace_id not in self.traces:
             raise EngineError(404, f"no open trace {trace_id!r}", code="no_such_trace")
+        if not trace_id:
+            self.names.count(ask)
         given = "main" if trace_id and not ask.kind else ask.kind
         kind, rule = self.kinds.decide(given, ask.messages, ask.tools, sampling.max_tokens)
         extra = [ask.tools, sorted((ask.sampling or {}).items(), key=str), str(kind)]

@@ -39,15 +39,23 @@ class Writer:
         self.text = ""
         """everything sampled so far, without the end-of-turn token and what follows a stop"""
         self._sent = 0
+        self._thought = 0
+        """characters of the thinking that were given out"""
+        self.num_thinking = 0
+        """tokens up to the end of the thinking"""
         self._version = 0
         """of the newest token: a worker may still serve another than the newest published one"""
 
     def take(self, chunk: Chunk) -> bool:
         """Give out what is certain; return whether a stop string was met."""
+        before = self.text
         self.text += self._detok.add(self._chat.without_stop(chunk.ids))
         self._version = int(chunk.versions[-1]) if len(chunk.versions) else self._version
         is_stopped = self._cut()
-        self._emit(self._visible(is_stopped), self._tokens(chunk))
+        if parse.thinks(self.text[: len(before)], self._markup):
+            self.num_thinking += len(chunk.ids)
+        self._emit(parse.thought(self.text, self._markup), self._visible(is_stopped),
+                   self._tokens(chunk))
         return is_stopped
 
     def end(self) -> None:
@@ -58,7 +66,7 @@ class Writer:
     def finish(self, finish: FinishReason) -> tuple[Message, FinishReason]:
         """Give out the rest and return the message and the finish reason."""
         message, finish = parse.reply(self.text, self._markup, finish)
-        self._emit(message["content"] or "", [])
+        self._emit(message.get("reasoning_content") or "", message["content"] or "", [])
         return message, finish
 
     def _cut(self) -> bool:
@@ -75,11 +83,13 @@ class Writer:
             text = text[: len(text) - held]
         return parse.visible(text, self._markup)
 
-    def _emit(self, content: str, tokens: list[dict[str, Any]]) -> None:
-        new = content[self._sent :]
+    def _emit(self, thought: str, content: str, tokens: list[dict[str, Any]]) -> None:
+        new, thinking = content[self._sent :], thought[self._thought :]
         self._sent = max(self._sent, len(content))
-        if new or tokens:
-            self._answer.add("turn.text", text=new, tokens=tokens, version=self._version)
+        self._thought = max(self._thought, len(thought))
+        if new or thinking or tokens:
+            self._answer.add("turn.text", text=new, reasoning=thinking, tokens=tokens,
+                             version=self._version)
 
     def _tokens(self, chunk: Chunk) -> list[dict[str, Any]]:
         name = self._chat.token
@@ -104,8 +114,8 @@ class Generation:
 
     async def run(
         self, turn: Turn, call: Call, answer: Answer, starts_thinking: bool
-    ) -> tuple[Turn, str, FinishReason] | None:
-        """Return (finished turn, sampled text, finish reason for the client); None on an error.
+    ) -> tuple[Turn, Writer, FinishReason] | None:
+        """Return (finished turn, what was said, finish reason for the client); None on an error.
 
         The turn is in the journal, and the answer has its error, before this returns.
         """
@@ -123,7 +133,7 @@ class Generation:
         message, said = writer.finish(finish)
         state, reason = _settled(turn, completion, call, self._chat)
         done = await self._ledger.finish(turn.id, completion, message, state, reason)
-        return done, writer.text, _for_client(said)
+        return done, writer, _for_client(said)
 
     async def _stream(self, call: Call, writer: Writer) -> FinishReason:
         async with aclosing(self._policy.generate(call)) as chunks:

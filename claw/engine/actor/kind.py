@@ -13,16 +13,24 @@ from claw.records import Message, TurnKind
 
 PROBE_TOKENS = 5
 """a lone message that wants so few tokens only asks whether somebody is there"""
+GREETING_TOKENS = 16
+"""and so does a lone greeting that wants hardly more"""
 SEARCHED = 2000
 """characters at each end of a message that are searched for the marks of a helper call"""
 WARN_AFTER = 10
 """requests, none of them trainable, before the run says so"""
 
 _HEARTBEAT = re.compile(r"HEARTBEAT_OK|\bHEARTBEAT\.md\b|^\[?heartbeat\b", re.IGNORECASE)
+_GREETING = re.compile(r"^\W*(hi|hello|hey|ping|test)\W*$", re.IGNORECASE)
+_STAMP = r"^\s*(?:\[[^\]\n]*\d{4}-\d\d-\d\d[^\]\n]*\]\s*)?"
+_CRON = re.compile(_STAMP + r"\[cron:")
+_SUBAGENT = re.compile(_STAMP + r"\[Subagent (Context|Task)\]")
+_FLUSH = re.compile(r"\bpre-compaction memory flush\b", re.IGNORECASE)
 _HELPER = re.compile(
     r"(\b(generate|create|write|provide|suggest|give)\b.{0,60}\b(title|headline|name|tags?)\b"
     r".{0,80}\b(chat|conversation|session|thread|dialog(ue)?)\b)"
-    r"|(\bsummar(ise|ize|y)\b.{0,80}\b(chat|conversation|session|thread|dialog(ue)?|history)\b)"
+    r"|(\b(chat|conversation|session|thread)\s+title\b)|(\bfilename slug\b)"
+    r"|(\bsummar(y|i[sz](e|ation))\b.{0,80}\b(chat|conversation|session|thread|dialog(ue)?|history)\b)"
     r"|(\bsuggest\b.{0,60}\bfollow-?up\b.{0,60}\bquestions?\b)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -62,9 +70,14 @@ def _decide(
     spoken = speech.words(messages)
     users = [speech.own_words(m) for m in spoken if m.get("role") == "user"]
     last = _ends(users[-1]) if users else ""
-    if _HEARTBEAT.search(last):
-        return TurnKind.SIDE, "side by text: heartbeat"
-    if len(messages) == 1 and max_tokens <= PROBE_TOKENS:
+    for name, mark in (("heartbeat", _HEARTBEAT), ("cron", _CRON), ("memory flush", _FLUSH),
+                       ("subagent", _SUBAGENT)):
+        if mark.search(last):
+            return TurnKind.SIDE, f"side by text: {name}"
+    if users and _SUBAGENT.search(users[0][:SEARCHED]):
+        return TurnKind.SIDE, "side by text: subagent"
+    limit = GREETING_TOKENS if _GREETING.match(last) else PROBE_TOKENS
+    if len(messages) == 1 and max_tokens <= limit:
         return TurnKind.SIDE, "side: probe"
     is_lone = len(spoken) <= 1 or bool(_TRANSCRIPT.search(last))
     if is_lone and not tools and _HELPER.search(_instruction(messages, last)):

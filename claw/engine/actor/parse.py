@@ -61,6 +61,25 @@ def split_thinking(text: str, markup: Markup) -> tuple[str | None, str]:
     return thought.strip("\n"), rest.lstrip("\n") if end else ""
 
 
+def thinks(text: str, markup: Markup) -> bool:
+    """Whether a reply that began with `text` is still thinking."""
+    head = text.lstrip()
+    opens = head.startswith(THINK) or (markup.thinks and THINK.startswith(head) and bool(head))
+    return (markup.starts_thinking or opens) and THINK_END not in text
+
+
+def thought(text: str, markup: Markup) -> str:
+    """Return the start of the thinking that is certain already, while it streams."""
+    head = text.lstrip()
+    if THINK.startswith(head):  # the marker itself may still be coming
+        return ""
+    opened = head.startswith(THINK)
+    if not (opened or markup.starts_thinking):
+        return ""
+    said, end, _ = (head[len(THINK) :] if opened else text).partition(THINK_END)
+    return (said if end else said[: len(said) - overlap(said, THINK_END)]).strip("\n")
+
+
 def visible(text: str, markup: Markup) -> str:
     """Return the start of the reply's content that is certain already, while it streams."""
     markers = [CALL] if markup.calls == "hermes" else []

@@ -154,7 +154,7 @@ class Parts:
 
     def status(self) -> dict[str, Any]:
         """Return the state of everything but the trainer, as plain values."""
-        warning = self.talk.kinds.warning()
+        warnings = [self.talk.kinds.warning(), self.talk.names.warning()]
         leased = sum(len(lease.samples) for lease in self.buffer.leases.values())
         workers = self.policy.status()
         return {
@@ -165,7 +165,8 @@ class Parts:
             "turns": self.ledger.counts(),
             "skipped": dict(self.ledger.reasons),
             "samples": {"waiting": len(self.buffer.waiting), "leased": leased},
-            "sessions": {"open": len(self.sessions), "by": dict(self.sessions.counts)},
+            "sessions": {"open": len(self.sessions), "by": dict(self.sessions.counts),
+                         "named_by": dict(self.talk.names.counts)},
             "kinds": dict(self.talk.kinds.counts),
             "requests": dict(self.policy.counts),
             "judged": dict(self.judging.counts),
@@ -173,7 +174,7 @@ class Parts:
             "episodes": self.episodes.status(),
             "context": self.open_gateway.context,
             "takes_tools": self.chat.takes_tools,
-            "warnings": [warning] if warning else [],
+            "warnings": [warning for warning in warnings if warning],
         }
 
 

@@ -25,9 +25,11 @@ class Progress:
         self._start: Event | None = None
         self._turn_id = ""
         self._said = ""
+        self._thought = ""
         self._num_tokens = 0
         self._heard_text: str | None = None
         """while an answer is heard again: its text so far"""
+        self._heard_thought = ""
         self._heard_tokens = 0
 
     def events(self, message: Message) -> list[Event]:
@@ -52,18 +54,30 @@ class Progress:
         )
         if self._turn_id:
             self._start, self._heard_text, self._heard_tokens = None, "", 0
+            self._heard_thought = ""
         return []
 
     def _on_text(self, message: Message) -> list[Event]:
         text, tokens = message["text"], tuple(message.get("tokens", ()))
+        thought = message.get("reasoning", "")
         if self._heard_text is not None:
+            thought = self._new_thought(thought)
             text, tokens = self._unheard(text, tokens)
-        if not text and not tokens:
+        if not text and not tokens and not thought:
             return []
         self._said += text
+        self._thought += thought
         self._num_tokens += len(tokens)
         first = self._take_start(message)
-        return [*first, Event("text", self._turn_id, text=text, tokens=tokens)]
+        return [*first, Event("text", self._turn_id, text=text, reasoning=thought, tokens=tokens)]
+
+    def _new_thought(self, thought: str) -> str:
+        """Cut off the thinking that the reader has had."""
+        old = self._thought[len(self._heard_thought) :][: len(thought)]
+        if not thought.startswith(old):
+            raise _restarted()
+        self._heard_thought += thought
+        return thought[len(old) :]
 
     def _unheard(self, text: str, tokens: Tokens) -> tuple[str, Tokens]:
         """Cut off what the reader has had; another text than before cannot be continued."""

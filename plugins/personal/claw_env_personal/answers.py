@@ -6,15 +6,17 @@ Does not own: sending them.
 
 import math
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from claw.sdk import EngineError, Event, Message
 
-from .errors import ours
+from .errors import body_of
+from .pieces import CALL, TEXT, Pieces
 from .requests import ChatRequest
 
 PREFIX = "chatcmpl-"
+PREFIXES = (PREFIX, "resp_", "msg_")
 UNLIKELY = -9999.0
 """what OpenAI's contract writes for a log-prob of minus infinity"""
 
@@ -25,50 +27,64 @@ def answer_id(turn_id: str) -> str:
 
 
 def turn_id_of(target: str) -> str:
-    """Return the turn id in a response id (or the turn id itself)."""
-    return target.removeprefix(PREFIX)
+    """Return the turn id in a response id of any API (or the turn id itself)."""
+    for prefix in PREFIXES:
+        target = target.removeprefix(prefix)
+    return target
 
 
 class Chunks:
     """Turns the events of one answer into chunks; all share one id and time."""
 
+    is_named = False
+    last = b"data: [DONE]\n\n"
+
     def __init__(self, request: ChatRequest, model: str) -> None:
         self._request, self._model = request, model
         self._created = int(time.time())
-        self._id, self._version, self._said = "", 0, ""
+        self._id, self._version, self._num_calls = "", 0, 0
+        self._pieces = Pieces()
 
     def of(self, event: Event) -> Iterator[dict[str, Any]]:
         """Yield the chunks of one event."""
         if not self._id:
             self._id, self._version = answer_id(event.turn_id), event.version
             yield self._delta({"role": "assistant", "content": ""})
-        if event.type == "text":
-            yield from self._text(event)
-        elif event.type == "done":
-            yield from self._end(event)
+        chunks = [c for piece in self._pieces.of(event) for c in self._of_piece(*piece)]
+        if self._request.logprobs and event.tokens:
+            chunks = chunks or [self._delta({"content": ""})]
+            chunks[-1]["choices"][0]["logprobs"] = logprobs_of(
+                event.tokens, self._request.top_logprobs)
+        yield from chunks
+        if event.type == "done":
+            yield self._delta({}, finish_of(event))
+            if self._request.include_usage:
+                yield self._shell([]) | {"usage": usage_of(event)}
 
-    def _text(self, event: Event) -> Iterator[dict[str, Any]]:
-        self._said += event.text
-        if not event.text and not (self._request.logprobs and event.tokens):
-            return
-        chunk = self._delta({"content": event.text})
-        if self._request.logprobs:
-            chunk["choices"][0]["logprobs"] = logprobs_of(event.tokens, self._request.top_logprobs)
-        yield chunk
+    def failure(self, error: EngineError) -> dict[str, Any]:
+        """Return what a stream says when it breaks off."""
+        return body_of(error)
 
-    def _end(self, event: Event) -> Iterator[dict[str, Any]]:
-        message = event.message or {}
-        reason = finish_of(event)
-        whole = message.get("content") or ""
-        if len(whole) > len(self._said) and whole.startswith(self._said):
-            yield self._delta({"content": whole[len(self._said):]})
-        if message.get("reasoning_content"):
-            yield self._delta({"reasoning_content": message["reasoning_content"]})
-        for index, call in enumerate(message.get("tool_calls") or ()):
-            yield from self._call(index, call)
-        yield self._delta({}, reason)
-        if self._request.include_usage:
-            yield self._shell([]) | {"usage": usage_of(event)}
+    def whole(self, done: Event, tokens: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the answer in one piece."""
+        wants = self._request.logprobs
+        return {
+            "id": answer_id(done.turn_id), "object": "chat.completion", "created": self._created,
+            "model": self._model, "system_fingerprint": f"claw-v{done.version}",
+            "choices": [{
+                "index": 0, "finish_reason": finish_of(done),
+                "logprobs": logprobs_of(tokens, self._request.top_logprobs) if wants else None,
+                "message": {"content": "", "refusal": None} | _shown(done.message or {}),
+            }],
+            "usage": usage_of(done),
+        }
+
+    def _of_piece(self, kind: str, piece: Any) -> Iterator[dict[str, Any]]:
+        if kind == CALL:
+            yield from self._call(self._num_calls, piece)
+            self._num_calls += 1
+        else:
+            yield self._delta({"content" if kind == TEXT else "reasoning_content": piece})
 
     def _call(self, index: int, call: dict[str, Any]) -> Iterator[dict[str, Any]]:
         function = call["function"]
@@ -91,31 +107,6 @@ class Chunks:
             "model": self._model, "system_fingerprint": f"claw-v{self._version}",
             "choices": choices,
         }
-
-
-async def whole_answer(
-    events: AsyncIterator[Event], request: ChatRequest, model: str
-) -> dict[str, Any]:
-    """Read the events to their end and return one completion."""
-    tokens: list[dict[str, Any]] = []
-    done: Event | None = None
-    async for event in events:
-        if request.logprobs:
-            tokens += event.tokens
-        if event.type == "done":
-            done = event
-    if done is None:
-        raise ours()
-    logprobs = logprobs_of(tokens, request.top_logprobs) if request.logprobs else None
-    return {
-        "id": answer_id(done.turn_id), "object": "chat.completion", "created": int(time.time()),
-        "model": model, "system_fingerprint": f"claw-v{done.version}",
-        "choices": [{
-            "index": 0, "finish_reason": finish_of(done), "logprobs": logprobs,
-            "message": {"content": "", "refusal": None} | _shown(done.message or {}),
-        }],
-        "usage": usage_of(done),
-    }
 
 
 def _shown(message: Message) -> Message:

@@ -20,14 +20,19 @@ from starlette.types import ASGIApp
 
 from claw.sdk import Ask, Engine, EngineError, Event
 
-from .answers import Chunks, turn_id_of, whole_answer
+from .answers import Chunks, turn_id_of
+from .anthropic_answer import MessageEvents
+from .anthropic_request import from_anthropic
 from .body import read_object
 from .errors import Json, bad, on_bug, on_engine_error, on_http_error
 from .guard import Guard
+from .pieces import read
 from .requests import ChatRequest, chat_request, check_model
+from .responses_answer import ResponseEvents
+from .responses_request import from_responses
 from .sessions import checked_id
 from .settings import PersonalConfig
-from .stream import EventStream, unless_gone
+from .stream import EventStream, Writer, unless_gone
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +70,8 @@ class Routes:
         """Return path by path what is answered."""
         return [
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/v1/responses", self.responses, methods=["POST"]),
+            Route("/v1/messages", self.messages, methods=["POST"]),
             Route("/v1/models", self.models),
             Route("/v1/models/{name:path}", self.model),
             Route("/v1/feedback", self.feedback, methods=["POST"]),
@@ -80,20 +87,37 @@ class Routes:
         """POST /v1/chat/completions"""
         body = await read_object(request, self._max_bytes)
         wanted = chat_request(body, request.headers, self._models)
-        name = body.get("model") or self._models[0]
+        return await self._answer(request, wanted, Chunks(wanted, self._name(body)))
+
+    async def responses(self, request: Request) -> Any:
+        """POST /v1/responses"""
+        body = await read_object(request, self._max_bytes)
+        wanted = chat_request(from_responses(body), request.headers, self._models)
+        return await self._answer(request, wanted, ResponseEvents(body, self._name(body)))
+
+    async def messages(self, request: Request) -> Any:
+        """POST /v1/messages"""
+        body = await read_object(request, self._max_bytes)
+        wanted = chat_request(from_anthropic(body), request.headers, self._models)
+        return await self._answer(request, wanted, MessageEvents(self._name(body)))
+
+    def _name(self, body: dict[str, Any]) -> str:
+        return str(body.get("model") or self._models[0])
+
+    async def _answer(self, request: Request, wanted: ChatRequest, writer: Writer) -> Any:
         events = self._events(wanted, request.state.request_id)
         if wanted.stream:
             return EventStream(
-                events, Chunks(wanted, name), keepalive_s=self._settings.keepalive_s,
+                events, writer, keepalive_s=self._settings.keepalive_s,
                 stalled_s=self._settings.stalled_s,
             )
-        return Json(await unless_gone(request.receive, self._whole(events, wanted, name)))
+        return Json(await unless_gone(request.receive, self._whole(events, writer)))
 
     async def _whole(
-        self, events: AsyncGenerator[Event, None], wanted: ChatRequest, name: str
+        self, events: AsyncGenerator[Event, None], writer: Writer
     ) -> dict[str, Any]:
         async with aclosing(events):
-            return await whole_answer(events, wanted, name)
+            return writer.whole(*await read(events))
 
     async def _events(
         self, wanted: ChatRequest, request_id: str

@@ -1,4 +1,4 @@
-"""Errors in OpenAI's shape, for every status.
+"""Errors in OpenAI's shape (or Anthropic's, on its paths), for every status.
 
 Owns: the JSON of an error, and which status and headers it travels with.
 Does not own: when an error happens.
@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from claw.sdk import EngineError
 
+ANTHROPIC = "/v1/messages"
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -42,32 +43,37 @@ def ours() -> EngineError:
     return EngineError(500, "The server failed; its log has the request id.", type="server_error")
 
 
-def body_of(error: EngineError) -> dict[str, Any]:
-    """Return the JSON that clients understand."""
+def body_of(error: EngineError, path: str = "") -> dict[str, Any]:
+    """Return the JSON that the clients of a path understand."""
+    if path.startswith(ANTHROPIC):
+        kinds = {404: "not_found_error", 413: "request_too_large", 500: "api_error"}
+        kind = kinds.get(error.status, error.type)
+        kind = "api_error" if kind == "server_error" else kind
+        return {"type": "error", "error": {"type": kind, "message": error.message}}
     return {"error": {
         "message": error.message, "type": error.type, "param": error.param, "code": error.code,
     }}
 
 
-def response_of(error: EngineError) -> Response:
+def response_of(error: EngineError, path: str = "") -> Response:
     """Return the whole response, with `retry-after` where waiting helps."""
     headers = {}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
-    return Json(body_of(error), status_code=error.status, headers=headers)
+    return Json(body_of(error, path), status_code=error.status, headers=headers)
 
 
 def on_engine_error(request: Request, error: Exception) -> Response:
     """Starlette's handler for EngineError."""
     assert isinstance(error, EngineError)
-    return response_of(error)
+    return response_of(error, request.url.path)
 
 
 def on_bug(request: Request, error: Exception) -> Response:
     """Starlette's handler for everything else; the guard logs it."""
-    return response_of(ours())
+    return response_of(ours(), request.url.path)
 
 
 def on_http_error(request: Request, error: Exception) -> Response:
@@ -79,6 +85,6 @@ def on_http_error(request: Request, error: Exception) -> Response:
         405: f"Method {request.method} is not allowed for {request.url.path}",
     }.get(status, HTTPStatus(status).phrase)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    answer = response_of(EngineError(status, words, type=kind))
+    answer = response_of(EngineError(status, words, type=kind), request.url.path)
     answer.headers.update(error.headers or {})
     return answer

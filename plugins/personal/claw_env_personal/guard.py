@@ -40,7 +40,7 @@ class Guard:
     async def _serve(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         try:
             if self._is_refused(scope):
-                await response_of(_bad_key())(scope, receive, answer)
+                await response_of(_bad_key(), scope["path"])(scope, receive, answer)
             else:
                 await self.app(scope, receive, answer)
         except ClientDisconnect:
@@ -55,8 +55,8 @@ class Guard:
         if not self._key or not (path == "/v1" or path.startswith("/v1/")):
             return False
         scheme, _, key = _header(scope, b"authorization").partition(b" ")
-        is_right = hmac.compare_digest(key.strip(), self._key)
-        return not (is_right and scheme.lower() == b"bearer")
+        given = key.strip() if scheme.lower() == b"bearer" else _header(scope, b"x-api-key")
+        return not hmac.compare_digest(given, self._key)
 
 
 class _Answer:

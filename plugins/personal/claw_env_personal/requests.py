@@ -36,9 +36,10 @@ def chat_request(
     """Check `body`; raise an EngineError that names the field."""
     check_model(body.get("model"), models)
     messages = plain_messages(body.get("messages"))
+    session, named_by = session_of(headers, body, messages)
     ask = Ask(
-        messages, _tools(body), sampling_of(body), session_of(headers, body, messages),
-        kind_of_turn(headers, body),
+        messages, _tools(body), sampling_of(body), session, kind_of_turn(headers, body),
+        named_by=named_by,
     )
     return ChatRequest(
         ask, _flag(body, "stream"), _includes_usage(body), bool(body.get("logprobs")),

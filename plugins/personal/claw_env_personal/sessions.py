@@ -1,10 +1,13 @@
 """Which conversation a request belongs to, where the client says so.
 
-Owns: headers, body fields and text marks by which known clients name their session.
+Owns: headers, body fields and text marks by which known clients name their session, in order.
 Does not own: finding the conversation of a client that says nothing (the engine does, from the
-messages themselves). The `user` field names a person, not a conversation.
+messages themselves). The `user` field names a person, so it counts only together with the words
+that the conversation began with.
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -16,22 +19,39 @@ from .errors import bad
 KINDS = ("main", "side")
 _AFFINITY = ("x-session-affinity", "session_id", "session-id")
 _MARK = re.compile(r"^Runtime: .*\bagent=.*\bsessionId=([\w.:-]+)", re.MULTILINE)
+_NUMBER = re.compile(r":\d+$")
 _MAX_ID = 256
 
 
 def session_of(
     headers: Mapping[str, str], body: dict[str, Any], messages: list[Message]
-) -> str:
-    """Return the session that the client named, or an empty string."""
+) -> tuple[str, str]:
+    """Return the session that the client named and by which mark; two empty strings for none."""
     named = headers.get("x-session-id") or body.get("session_id")
     if named:
-        return checked_id(named, "session_id")
+        return checked_id(named, "session_id"), "name"
     for name in _AFFINITY:
         if headers.get(name):
-            return checked_id(re.sub(r":\d+$", "", headers[name]), name)
+            return _without_number(checked_id(headers[name], name)), "affinity"
+    cache_key = body.get("prompt_cache_key")
+    if isinstance(cache_key, str) and _NUMBER.search(cache_key):  # others name an application
+        return _without_number(checked_id(cache_key, "prompt_cache_key")), "affinity"
     first = next((m["content"] for m in messages if m["role"] == "user"), None) or ""
     mark = _MARK.search(first)
-    return mark.group(1)[:_MAX_ID] if mark else ""
+    if mark:
+        return mark.group(1)[:_MAX_ID], "runtime line"
+    if isinstance(body.get("user"), str) and body["user"]:
+        return _of_user(body["user"], first), "user"
+    return "", ""
+
+
+def _without_number(id: str) -> str:
+    return _NUMBER.sub("", id)
+
+
+def _of_user(user: str, first: str) -> str:
+    said = json.dumps([user, first]).encode("ascii")  # lone surrogates are escapes here
+    return f"user-{hashlib.blake2b(said, digest_size=12).hexdigest()}"
 
 
 def kind_of_turn(headers: Mapping[str, str], body: dict[str, Any]) -> str:

@@ -6,17 +6,16 @@ Does not own: what the chunks say.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from claw.sdk import EngineError, Event
 
-from .answers import Chunks
-from .errors import as_json, body_of, ours, response_of
+from .errors import as_json, ours, response_of
 
 log = logging.getLogger(__name__)
 
@@ -27,16 +26,33 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 KEEPALIVE = b": keepalive\n\n"
-DONE = b"data: [DONE]\n\n"
+
+
+class Writer(Protocol):
+    """How one API writes an answer."""
+
+    is_named: bool
+    """whether each piece of data travels under an event name, which is its `type`"""
+    last: bytes
+    """what ends a stream"""
+
+    def of(self, event: Event) -> Iterator[dict[str, Any]]:
+        """Yield what the stream says for one event of the engine."""
+
+    def failure(self, error: EngineError) -> dict[str, Any]:
+        """Return what the stream says when it breaks off."""
+
+    def whole(self, done: Event, tokens: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the answer in one piece."""
 
 
 class EventStream:
     """An ASGI response. An error before the first event keeps its own status."""
 
     def __init__(
-        self, events: Events, chunks: Chunks, *, keepalive_s: float, stalled_s: float
+        self, events: Events, writer: Writer, *, keepalive_s: float, stalled_s: float
     ) -> None:
-        self._events, self._chunks = events, chunks
+        self._events, self._writer = events, writer
         self._keepalive_s, self._stalled_s = keepalive_s, stalled_s
         self._has_started = False
 
@@ -72,9 +88,9 @@ class EventStream:
                     continue
                 event = following.result()
                 if event is None:
-                    await self._send(send, DONE, is_last=True)
+                    await self._send(send, self._writer.last, is_last=True)
                     return
-                parts = [b"data: " + as_json(c) + b"\n\n" for c in self._chunks.of(event)]
+                parts = [self._frame(data) for data in self._writer.of(event)]
                 if parts:
                     await self._send(send, b"".join(parts))
                 following = asyncio.ensure_future(_following(self._events))
@@ -92,10 +108,13 @@ class EventStream:
         self, error: EngineError, scope: Scope, receive: Receive, send: Send
     ) -> None:
         if self._has_started:
-            data = b"data: " + as_json(body_of(error)) + b"\n\n"
-            await self._send(send, data, is_last=True)
+            await self._send(send, self._frame(self._writer.failure(error)), is_last=True)
         else:
-            await response_of(error)(scope, receive, send)
+            await response_of(error, scope["path"])(scope, receive, send)
+
+    def _frame(self, data: dict[str, Any]) -> bytes:
+        name = f"event: {data['type']}\n".encode("ascii") if self._writer.is_named else b""
+        return name + b"data: " + as_json(data) + b"\n\n"
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Any]) -> Any:

@@ -88,6 +88,17 @@ def test_logprobs_come_per_token_with_alternatives(client_of):
     assert all(t.top_logprobs == [] for p in pieces for t in p.content)
 
 
+def test_thinking_streams_before_the_answer_and_never_inside_it(client_of):
+    client, _ = client_of(Line("It is four.", reasoning="Two and two."))
+    deltas = [c.choices[0].delta for c in chat(client, stream=True)]
+    kinds = ["thinking" if getattr(d, "reasoning_content", None) else "text"
+             for d in deltas if d.content or getattr(d, "reasoning_content", None)]
+    assert kinds == ["thinking"] * 3 + ["text"] * 3
+    assert "".join(d.content or "" for d in deltas) == "It is four."
+    whole = chat(client).choices[0].message
+    assert (whole.reasoning_content, whole.content) == ("Two and two.", "It is four.")
+
+
 def test_two_tool_calls_stream_with_their_indices(client_of):
     client, engine = client_of(TWO_CALLS)
     calls, reason = {}, None

@@ -128,7 +128,7 @@ def test_fields_that_mean_nothing_here_are_ignored(endpoint):
         tool_choice="auto", made_up=[1, 2],
     )
     assert answer.json()["choices"][0]["message"]["content"] == "fine"
-    assert made.engine.asks[0].session == ""
+    assert made.engine.asks[0].named_by == "user"
 
 
 def test_sampling_fields_reach_the_engine_and_the_smaller_limit_wins(endpoint):
@@ -205,12 +205,28 @@ def test_a_body_of_sixty_megabytes_fits_the_cap_of_the_default(endpoint):
     ({}, {"session_id": "s2"}, "s2"),
     ({"x-session-affinity": "abc:0"}, {}, "abc"),
     ({"session_id": "abc:12"}, {}, "abc"),
-    ({"x-client-request-id": "one-per-request"}, {"user": "anna"}, ""),
+    ({}, {"prompt_cache_key": "abc:0"}, "abc"),
+    ({}, {"prompt_cache_key": "an-application"}, ""),
+    ({"x-session-affinity": "abc:0"}, {"prompt_cache_key": "def:0", "user": "anna"}, "abc"),
+    ({"x-session-id": "s1", "session_id": "abc:0"}, {}, "s1"),
+    ({"x-client-request-id": "one-per-request"}, {}, ""),
 ])
 def test_a_named_session_reaches_the_engine(endpoint, headers, body, session):
     made = endpoint("x")
     assert made.chat(headers=headers, **body).status_code == 200
     assert made.engine.asks[0].session == session
+
+
+def test_a_user_is_a_session_only_with_the_words_that_a_conversation_began_with(endpoint):
+    made = endpoint("x")
+    hello, other = {"role": "user", "content": "hello"}, {"role": "user", "content": "bye"}
+    reply = {"role": "assistant", "content": "x"}
+    for user, messages in (("anna", [hello]), ("anna", [hello, reply, other]), ("anna", [other]),
+                           ("bo", [hello])):
+        made.chat(messages, user=user)
+    first, later, second, foreign = [a.session for a in made.engine.asks]
+    assert first == later and len({first, second, foreign}) == 3
+    assert {a.named_by for a in made.engine.asks} == {"user"}
 
 
 def test_an_agents_runtime_line_names_the_session(endpoint):
@@ -219,6 +235,7 @@ def test_an_agents_runtime_line_names_the_session(endpoint):
     made.chat([{"role": "system", "content": "s"}, {"role": "user", "content": line}])
     made.chat([{"role": "user", "content": "what does sessionId=ab-12 mean?"}])
     assert [a.session for a in made.engine.asks] == ["ab-12", ""]
+    assert [a.named_by for a in made.engine.asks] == ["runtime line", ""]
 
 
 @pytest.mark.parametrize(("headers", "body", "kind"), [

@@ -253,3 +253,19 @@ def test_what_streams_is_always_the_start_of_what_is_said_at_the_end(text):
     whole = parse.reply(text, HERMES, FinishReason.STOP)[0]["content"] or ""
     for n in range(len(text) + 1):
         assert whole.startswith(parse.visible(text[:n], HERMES))
+
+
+@pytest.mark.parametrize(("starts_thinking", "text"), [
+    (False, "<think>\nhm, <b>\n\nwell\n</think>\n\nyes"), (True, "hm </thin\n</think>yes"),
+    (False, "<think>never ends"), (False, "<thinker> is a word"), (True, "<think>twice</think>x"),
+    (False, "yes"), (True, ""),
+])
+def test_what_streams_of_the_thinking_is_always_the_start_of_all_of_it(starts_thinking, text):
+    markup = parse.Markup("hermes", True, starts_thinking)
+    whole = parse.reply(text, markup, FinishReason.STOP)[0].get("reasoning_content") or ""
+    shown = [parse.thought(text[:n], markup) for n in range(len(text) + 1)]
+    assert all(whole.startswith(part) for part in shown)
+    assert shown[-1] == whole
+    assert sorted(map(len, shown)) == list(map(len, shown))
+    over = text.find("</think>") + len("</think>") if "</think>" in text else len(text) + 1
+    assert not any(parse.thinks(text[:n], markup) for n in range(over, len(text) + 1))

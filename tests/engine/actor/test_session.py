@@ -6,8 +6,10 @@ import pytest
 
 from claw.engine.actor import session as session_module
 from claw.engine.actor.kind import Kinds
+from claw.engine.actor.names import Names
 from claw.engine.actor.session import Sessions
 from claw.records import TurnKind
+from claw.sdk.app import Ask
 
 BEGIN, END = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>", "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
 
@@ -239,6 +241,22 @@ def test_abandoned_conversations_do_not_fill_the_memory(monkeypatch):
     ([user("Generate a title for my thesis on bees")], [], 512, "", "main"),
     ([user("a"), said("b"), user("Read HEARTBEAT.md; if nothing, answer HEARTBEAT_OK")], [], 99,
      "", "side"),
+    ([user("Hi")], [], 16, "", "side"),
+    ([user("x")], [], 16, "", "main"),
+    ([{"role": "system", "content": "You are an assistant."},
+      user("[Mon 2026-11-30 00:37 UTC] [cron:7f3a daily] Send the weather.")], [{}], 512, "",
+     "side"),
+    ([user("[Mon 2026-11-30 00:37 UTC] what does [cron:x] mean?")], [{}], 512, "", "main"),
+    ([user("a"), said("b"), user("Pre-compaction memory flush. Store durable memories now.")],
+     [{}], 512, "", "side"),
+    ([user("[Mon 2026-11-30 00:37 UTC] [Subagent Context] You are a child.\n[Subagent Task] Look"),
+      said("b"), {"role": "tool", "content": "c", "tool_call_id": "d"}], [{}], 512, "", "side"),
+    ([{"role": "system", "content": "You are a context summarization assistant. Your task is to "
+       "read a conversation between a user and an AI assistant, then produce a summary."},
+      user("<conversation>\nuser: hi\n</conversation>\nThe messages above are a conversation.")],
+     [], 512, "", "side"),
+    ([{"role": "system", "content": "Generate a concise session title (3-6 words) from the "
+       "user's first message."}, user("How do I grow tomatoes?")], [], 64, "", "side"),
 ])
 def test_helper_calls_are_told_from_a_persons_own(messages, tools, max_tokens, given, kind):
     assert str(Kinds().decide(given, messages, tools, max_tokens)[0]) == kind
@@ -254,6 +272,19 @@ def test_many_requests_and_none_trainable_is_said_with_the_cause():
     assert "10 side by name" in kinds.warning()
     kinds.decide("", [user("x")], [], 9)
     assert kinds.warning() == ""
+
+
+def test_requests_are_counted_by_the_mark_that_named_their_conversation():
+    names, plain = Names(), [user("hi")]
+    openclaw = [{"role": "system", "content": "<!-- openclaw:attempt:STABLE -->\nYou are"}, *plain]
+    for ask in (Ask(plain), Ask(plain, session="s"), Ask(plain, session="s", named_by="affinity"),
+                Ask(openclaw, session="s", named_by="runtime line")):
+        names.count(ask)
+    assert names.counts == {"content": 1, "name": 1, "affinity": 1, "runtime line": 1}
+    assert names.warning() == ""
+    names.count(Ask(openclaw))
+    assert "1 requests of OpenClaw named no session" in names.warning()
+    assert "claw serve --openclaw" in names.warning()
 
 
 def test_of_equal_histories_the_one_with_the_same_system_prompt_is_continued():

@@ -191,6 +191,34 @@ def test_an_answer_that_is_told_again_is_heard_once(address, words):
     run(work())
 
 
+def test_thinking_that_is_told_again_is_heard_once(address):
+    def thinking(message, words):
+        return Message("turn.text", message.id, {"text": "", "reasoning": words, "tokens": []})
+
+    async def work():
+        async with engine_at(address) as engine:
+            script = lambda _, m: [start(m), thinking(m, "two and "), text(m, "one")]  # noqa: E731
+            events = []
+
+            async def read():
+                async for event in engine.ask(HELLO):
+                    events.append(event)
+
+            async with FakeActor(address, script) as first:
+                reading = asyncio.create_task(read())
+                await first.until("turn.ask")
+                while len(events) < 3:
+                    await asyncio.sleep(0.01)
+            again = lambda _, m: [start(m), thinking(m, "two and"), thinking(m, " "),  # noqa: E731
+                                  *text_answer(m, "one", " two")[1:]]
+            async with FakeActor(address, again):
+                await reading
+            assert "".join(e.reasoning for e in events) == "two and "
+            assert "".join(e.text for e in events) == "one two"
+
+    run(work())
+
+
 @pytest.mark.parametrize("again", [
     lambda m: text_answer(m, "two", " three"),
     lambda m: text_answer(m, "one", " two", turn_id="turn_2"),
