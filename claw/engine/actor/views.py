@@ -26,6 +26,9 @@ MAX_LEARNED = 5000
 """newest turns that the curves are made of"""
 MAX_METRICS = 4 << 20
 """bytes of the newest metrics that are read"""
+MAX_LESSONS = 12
+END_MARK = "■"
+"""stands for the end-of-turn token"""
 SHOWN = 200
 """characters of a message in a list"""
 TURN_SQL = (
@@ -129,7 +132,7 @@ class Views:
         for i, id in enumerate(ids):
             text = detok.add([id]) if i + 1 < len(ids) else detok.add([id]) + detok.end()
             if id in self._chat.stop_ids:
-                text = "⏹"
+                text = END_MARK
             vote = votes[i] if i < len(votes) else 0.0
             gap = gaps[i] if i < len(gaps) else 0.0
             made.append({"text": text, "vote": vote, "gap": gap, "advantage": self._worth(vote, gap),
@@ -215,7 +218,7 @@ class Views:
                 said[{1: "up", -1: "down", 0: "neutral", None: "abstained"}[signal.vote]] += 1
         versions = [{"version": number, **said} for number, said in sorted(under.items())]
         steps = [m for m in self._metrics() if "train/loss" in m]
-        return {"versions": versions, "steps": steps[-MAX_ROWS:],
+        return {"versions": versions, "steps": steps[-MAX_ROWS:], "lessons": _lessons(journal, owner),
                 "max_rise": self._config.gate.max_rise}
 
     def _metrics(self) -> list[dict[str, Any]]:
@@ -290,6 +293,21 @@ def _taught(journal: Journal) -> dict[int, list[str]]:
     ):
         found[int(version)].append(turn)
     return found
+
+
+def _lessons(journal: Journal, owner: str) -> list[dict[str, Any]]:
+    """The words that taught, most frequent first: how often, since which version, one of the turns."""
+    owned = {id for (id,) in journal.read(
+        "SELECT t.id FROM turns t JOIN traces tr ON tr.id=t.trace_id WHERE tr.owner=?", owner)}
+    found: dict[str, dict[str, Any]] = {}
+    for version, turns in sorted(_taught(journal).items()):
+        for id in turns:
+            for hint in dict.fromkeys(h for s in journal.signals(id) for h in s.hints):
+                if id in owned:
+                    lesson = found.setdefault(hint, {"text": hint, "times": 0, "first": version})
+                    lesson["times"] += 1
+                    lesson |= {"last": version, "turn": id}
+    return sorted(found.values(), key=lambda one: -one["times"])[:MAX_LESSONS]
 
 
 def _by_version(metrics: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
