@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,19 @@ def needs_docker() -> None:
             engine.api().inspect_image(spec.BASE_IMAGE)
     except ClawError as error:
         missing("a container engine with claw's base image", str(error))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The program of a Chromium; tools/chromium.sh installs one."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if found := shutil.which(name):
+            break
+    else:
+        missing("Chromium", "none on the PATH; install it: make chromium")
+    if importlib.util.find_spec("playwright") is None:
+        missing("playwright", "it is not installed; pip install 'playwright>=1.50'")
+    return found
 
 
 @pytest.fixture(scope="session")

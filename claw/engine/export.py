@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from claw.config import RunConfig
+from claw.engine.actor import exporting
 from claw.engine.actor.why import versions
 from claw.engine.models import resolve
 from claw.engine.rundir import RunDir
@@ -17,13 +18,11 @@ def write(run: Path, number: int, folder: Path, *, merged: bool = False) -> str:
     A LoRA version becomes a peft folder, or with `merged` a whole model; a full version is
     always a whole model with its tokenizer.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise UsageError("the folder is not empty", found=str(folder))
+    exporting.check_empty(folder)
     _, config = RunDir.open(run)
     version = _pick(versions(run), number)
     if version.kind == "lora" and not merged:
-        shutil.copytree(version.path, folder, dirs_exist_ok=True,
-                        ignore=shutil.ignore_patterns("manifest.json", "canary.safetensors"))
+        exporting.copy_adapter(version, folder)
         return f"v{version.number}: peft adapter for {config.model} in {folder}"
     _whole_model(config, version, folder)
     return f"v{version.number}: whole model in {folder}"

@@ -68,11 +68,21 @@ class Engine(Protocol):
     def ask(self, ask: Ask) -> AsyncIterator[Event]:
         """Stream one answer. Closing the iterator early cancels the generation."""
 
-    async def feedback(self, target: str, value: int, text: str = "") -> dict[str, Any]:
-        """Record a person's +1 / -1 (and words) on a turn id or response id."""
+    async def feedback(
+        self, target: str, value: int, text: str = "", edit: str = ""
+    ) -> dict[str, Any]:
+        """Record a person's +1 / -1, words, and the reply as they would have had it, on a turn id
+        or response id."""
 
     async def end_session(self, session: str) -> None:
         """Say that a conversation is over."""
 
     async def status(self) -> dict[str, Any]:
         """Return versions, workers, turns by state and the model's context length."""
+
+    async def look(self, what: str, **about: Any) -> dict[str, Any]:
+        """Return what a page shows: turns, turn, conversations, conversation, versions, version,
+        learning (docs/wire.md). An EngineError 404 when there is no such thing."""
+
+    async def act(self, what: str, **about: Any) -> dict[str, Any]:
+        """Do what a person asks of the run: pause, exclude, forget, export, rollback."""

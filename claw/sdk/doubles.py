@@ -58,9 +58,16 @@ class ScriptedEngine:
         self.cancelled: list[str] = []
         """turn ids whose iterator was closed before its end"""
         self.votes: list[tuple[str, int, str]] = []
+        self.edits: list[str] = []
+        """the person's own version of the reply, beside each vote"""
         self.ended: list[str] = []
         self.version = 0
         self.state: dict[str, Any] = {"workers": ["scripted"], "context": 4096}
+        self.pages: dict[str, dict[str, Any]] = {}
+        """what `look` returns, by `what`, or by `what/id` where an id is asked for"""
+        self.acts: list[tuple[str, dict[str, Any]]] = []
+        self.done: dict[str, dict[str, Any]] = {}
+        """what `act` returns"""
 
     async def ask(self, ask: Ask) -> AsyncIterator[Event]:
         """Stream the next line of the script."""
@@ -121,11 +128,14 @@ class ScriptedEngine:
             finish_reason=line.finish_reason or reason, usage=event.usage, version=event.version,
         )
 
-    async def feedback(self, target: str, value: int, text: str = "") -> dict[str, Any]:
+    async def feedback(
+        self, target: str, value: int, text: str = "", edit: str = ""
+    ) -> dict[str, Any]:
         """Remember a vote; a turn that never was is a 404."""
         if target not in {f"turn_{i:04d}" for i in range(len(self.asks))}:
             raise EngineError(404, f"no turn {target!r}", code="turn_not_found", param="id")
         self.votes.append((target, value, text))
+        self.edits.append(edit)
         return {"turn_id": target, "value": value}
 
     async def end_session(self, session: str) -> None:
@@ -135,6 +145,18 @@ class ScriptedEngine:
     async def status(self) -> dict[str, Any]:
         """Return `state`, which a test may change."""
         return dict(self.state)
+
+    async def look(self, what: str, **about: Any) -> dict[str, Any]:
+        """Return a page that a test wrote; one that is missing is a 404."""
+        found = self.pages.get(f"{what}/{about['id']}" if "id" in about else what)
+        if found is None:
+            raise EngineError(404, f"nothing here is called {what!r}", code="not_found")
+        return found
+
+    async def act(self, what: str, **about: Any) -> dict[str, Any]:
+        """Remember what was asked for."""
+        self.acts.append((what, about))
+        return self.done.get(what, {})
 
 
 def _token(index: int, word: str, ask: Ask) -> dict[str, Any]:

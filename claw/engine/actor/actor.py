@@ -56,11 +56,11 @@ class Actor:
         self.parts = parts = Parts(config, Path(model_dir), self._run_dir,
                                    self._sender("workers"), resume=resume)
         self.trainer = TrainerLink(self._sender("trainer"), parts.journal, parts.ledger,
-                                   parts.buffer, parts.published, self._on_update)
+                                   parts.buffer, parts.published, self._on_update, parts.consent)
         self.workers = WorkerLink(self._sender("workers"), parts, self.trainer.tell_refused,
                                   self._measure_now)
         self.runners = RunnerLink(self._sender("runners"), parts, self.trainer, self.status,
-                                  self.stop)
+                                  self.stop, self._run_dir)
 
     # --- the loop ----------------------------------------------------------------------------
 

@@ -92,9 +92,16 @@ class Buffer:
         """Whether a step's worth waits: enough samples, or one that waited long enough."""
         return bool(self._choose(max_samples, max_wait_s, time.time() if now is None else now))
 
-    def lease(self, max_samples: int, max_wait_s: float, now: float | None = None) -> Lease | None:
-        """Take a step's worth out, oldest first; None when it is not time yet."""
-        chosen = self._choose(max_samples, max_wait_s, time.time() if now is None else now)
+    def lease(
+        self, max_samples: int, max_wait_s: float, now: float | None = None, *,
+        paused: Callable[[str], bool] = lambda owner: False,
+    ) -> Lease | None:
+        """Take a step's worth out, oldest first; None when it is not time yet.
+
+        `paused` owners wait, whatever is ready.
+        """
+        now = time.time() if now is None else now
+        chosen = self._choose(max_samples, max_wait_s, now, paused)
         if not chosen:
             return None
         for waiting in chosen:
@@ -103,11 +110,15 @@ class Buffer:
         self.leases[lease.id] = lease
         return lease
 
-    def _choose(self, max_samples: int, max_wait_s: float, now: float) -> list[Waiting]:
+    def _choose(
+        self, max_samples: int, max_wait_s: float, now: float,
+        paused: Callable[[str], bool] = lambda owner: False,
+    ) -> list[Waiting]:
         """A step trains one owner's adapter; the one that waits longest goes first."""
         by_adapter: dict[tuple[str, str], list[Waiting]] = {}
         for w in sorted(self.waiting.values(), key=lambda w: w.since):
-            by_adapter.setdefault((w.sample.owner, w.sample.adapter), []).append(w)
+            if not paused(w.sample.owner):
+                by_adapter.setdefault((w.sample.owner, w.sample.adapter), []).append(w)
         for those in by_adapter.values():
             if len(those) >= max_samples or now - those[0].since >= max_wait_s:
                 return those[:max_samples]

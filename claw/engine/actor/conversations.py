@@ -179,6 +179,13 @@ class Conversations:
             return self._let_go(conversation, end, **about)
         return None
 
+    def forget(self, trace_id: str) -> None:
+        """Drop a conversation from memory, with the texts of its turns; the journal is not told."""
+        conversation = self.sessions.close(trace_id)
+        self.traces.pop(trace_id, None)
+        for node in conversation.nodes if conversation else ():
+            self._known.pop(node.turn_id, None)
+
     def _let_go(self, conversation: Conversation, end: End, **about: Any) -> Trace:
         ended = replace(self.traces.pop(conversation.trace_id), end=end, **about)
         self._write_end(ended, conversation)

@@ -6,7 +6,7 @@ Does not own: the formulas (`credit.py`), the judges (`signals.py`).
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 _NO_HINTS = {"grpo"}
 _NO_VOTES = {"opd", "opd-sampled"}
+DEMONSTRATION = "Answer in this way:\n"
+"""stands before a reply that the person wrote themselves"""
 LONG = 20_000
 """characters of a request above which hinted prompts are tokenised in a thread"""
 
@@ -35,6 +37,8 @@ class Crediting:
     def __init__(self, config: RunConfig, ledger: Ledger, chat: Chat, buffer: Buffer) -> None:
         self._config, self._ledger, self._chat, self._buffer = config, ledger, chat, buffer
         self.groups = groups.Groups()
+        self.refuses: Callable[[Turn], str] = lambda turn: ""
+        """why nothing may be learned of a turn"""
         if config.credit.kind not in credit.TABLE and config.plugin_name:
             # a table entry is a pure function: the one piece of a plugin that is called in here
             registry.load(config.plugin_name).hook.claw_credit(register=credit.register)
@@ -122,7 +126,7 @@ class Crediting:
         advantage = advantage if self._uses_votes and advantage else None  # 0 teaches nothing
         hints = await self._hints(turn, signal.hints) if self._uses_hints else []
         sample = credit.sample(turn, advantage, hints, outcome)
-        refusal = self._buffer.refusal(sample, in_group=in_group)
+        refusal = self.refuses(turn) or self._buffer.refusal(sample, in_group=in_group)
         if refusal == "no_signal":
             refusal = "neutral" if is_neutral else _named(signal, why_none)
         if refusal:
@@ -158,10 +162,17 @@ class Crediting:
 
     # --- a person's own word -----------------------------------------------------------------
 
-    async def feedback(self, turn: Turn, value: int, text: str) -> str:
-        """Take explicit feedback; it outranks every judge. Return what came of it."""
-        hints = (text.strip(),) if len(text.strip()) > 10 else ()
-        signal = Signal(turn.id, PERSON, value, (value,), hints=hints, reason="explicit feedback")
+    async def feedback(self, turn: Turn, value: int, text: str, edit: str = "") -> str:
+        """Take explicit feedback; it outranks every judge. Return what came of it.
+
+        `edit` is the reply as the person would have had it. Nothing but sampled tokens is trained:
+        the teacher reads it as a demonstration, and the sampled reply moves towards that teacher.
+        """
+        said = text.strip()
+        hints = [said] if len(said) > 10 else []
+        hints += [DEMONSTRATION + edit.strip()] if edit.strip() else []
+        reason = f"explicit feedback: {said}" if said else "explicit feedback"
+        signal = Signal(turn.id, PERSON, value, (value,), hints=tuple(hints), reason=reason[:1000])
         self._ledger.put_signal(signal)
         if turn.kind is TurnKind.SIDE:
             return "kept; side turns are not trained"
@@ -169,7 +180,7 @@ class Crediting:
             return f"kept; too late to train: the turn is {turn.status}"
         if turn.completion is None or _is_unfit(turn):
             return f"kept; the turn cannot be trained: {turn.status}"
-        if turn.state is TurnState.QUEUED and not self._take_back(turn):
+        if turn.state is TurnState.QUEUED and not self.take_back(turn, "judged anew"):
             return "kept; too late to train: a step has the turn already"
         episode = self.groups.episodes.get(turn.trace_id)
         self._ledger.move(turn.id, TurnState.JUDGING, "a person's feedback")
@@ -183,11 +194,12 @@ class Crediting:
         after = self._ledger.get(turn.id)
         return after.status if after else "kept"
 
-    def _take_back(self, turn: Turn) -> bool:
+    def take_back(self, turn: Turn, why: str) -> bool:
+        """Take a turn's waiting sample out; False when a step has it already."""
         ids = [w.sample.id for w in self._buffer.waiting.values() if w.sample.turn_id == turn.id]
         for id in ids:
             self._buffer.remove(id)
-        self._ledger.journal.put_sample_state(ids, "dropped", reason="judged anew")
+        self._ledger.journal.put_sample_state(ids, "dropped", reason=why)
         return bool(ids)
 
 

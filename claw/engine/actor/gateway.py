@@ -78,6 +78,15 @@ class Gateway:
             if of == peer:
                 task.cancel()
 
+    async def drop(self, turn_ids: list[str]) -> None:
+        """End the answers that are being made to these turns, and wait until they have ended."""
+        tasks = [a.task for id in turn_ids if (a := self._answers.get(id)) and a.task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for id in turn_ids:
+            self._answers.pop(id, None)
+
     async def _answer(self, peer: bytes, message: Message) -> None:
         try:
             answer = self._heard_before.get((peer, message.id))

@@ -226,9 +226,19 @@ class Journal(Store):
                 (time.time(), kind, subject, text),
             )
 
+    def put_meta(self, key: str, value: str) -> None:
+        """Keep a small text that concerns the whole run."""
+        with self.write() as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES(?,?)", (key, value))
+
+    def meta(self, key: str) -> str:
+        rows = self.read("SELECT value FROM meta WHERE key=?", key)
+        return str(rows[0][0]) if rows else ""
+
     def forget(self, trace_id: str) -> int:
         """Remove the words and numbers of a trace and all derived from them; return the turns."""
         with self.write() as db:
+            db.execute("UPDATE traces SET session='' WHERE id=?", (trace_id,))
             turns = [t for (t,) in self.read("SELECT id FROM turns WHERE trace_id=?", trace_id)]
             for id in turns:
                 for (sample,) in self.read("SELECT id FROM samples WHERE turn_id=?", id):

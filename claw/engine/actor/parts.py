@@ -7,14 +7,16 @@ Does not own: sockets and the loop (`actor.py`).
 import asyncio
 import logging
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from claw.config import RunConfig
-from claw.engine.actor import judges
+from claw.engine.actor import forgetting, judges
 from claw.engine.actor.buffer import Buffer
 from claw.engine.actor.call import GenerationError
 from claw.engine.actor.chat import Chat
+from claw.engine.actor.consent import Consent
 from claw.engine.actor.conversations import ADAPTER, Conversations
 from claw.engine.actor.crediting import Crediting
 from claw.engine.actor.episodes import Episodes
@@ -50,6 +52,7 @@ class Parts:
         self.ledger = Ledger(self.journal)
         self.buffer = Buffer(config.async_.max_staleness, masks=config.async_.stale == "mask")
         self.published = Published(self.journal)
+        self.consent = Consent(self.journal)
         w = config.worker
         self.policy = Policy(
             to_worker, self.chat.stop_ids, dead_after_s=config.wire.dead_after_s,
@@ -58,6 +61,7 @@ class Parts:
         self.crediting = Crediting(config, self.ledger, self.chat, self.buffer)
         judge = judges.build(config.judge, self.ask)
         self.judging = Judging(self.ledger, judge, config.judge, self.crediting.judged)
+        self.judging.refuses = self.crediting.refuses = self.consent.refusal
         self.talk = Conversations(config, self.journal, self.ledger, self.chat, self.judging)
         self.episodes = Episodes(config, self.ledger, self.talk, self.judging, self.crediting)
         self.generation = Generation(self.chat, self.policy, self.ledger)
@@ -111,17 +115,32 @@ class Parts:
         self.talk.end_idle()
         await self.episodes.tend()
 
-    def forget(self, trace_id: str) -> int:
-        """Remove a trace and all derived from it, in memory and in the journal."""
-        for id, turn in list(self.ledger.live.items()):
-            if turn.trace_id == trace_id:
-                del self.ledger.live[id]
-                self.ledger.states[turn.state] -= 1
-                self.ledger.states[TurnState.FORGOTTEN] += 1
-        for id, waiting in list(self.buffer.waiting.items()):
-            if waiting.sample.trace_id == trace_id:
-                self.buffer.remove(id)
-        return self.journal.forget(trace_id)
+    async def forget(self, trace_ids: list[str]) -> int:
+        """Remove conversations and all derived from them, in memory and in the journal."""
+        await self.open_gateway.drop(
+            [t.id for t in self.ledger.live.values() if t.trace_id in trace_ids])
+        for trace_id in trace_ids:
+            self.talk.forget(trace_id)
+            for id, turn in list(self.ledger.live.items()):
+                if turn.trace_id == trace_id:
+                    del self.ledger.live[id]
+            for id, waiting in list(self.buffer.waiting.items()):
+                if waiting.sample.trace_id == trace_id:
+                    self.buffer.remove(id)
+        forgotten = forgetting.forget(self.journal, trace_ids)
+        self.ledger.states = Counter(self.journal.states())
+        return forgotten
+
+    def take_back(self, trace_id: str, why: str) -> int:
+        """Skip what has not been trained of a conversation; what a step has in hand stays there."""
+        taken = 0
+        for turn in [t for t in self.ledger.live.values() if t.trace_id == trace_id]:
+            if turn.state is TurnState.QUEUED and not self.crediting.take_back(turn, why):
+                continue  # leased
+            if turn.state in (TurnState.QUEUED, TurnState.JUDGING):
+                self.ledger.skip(turn.id, why)
+                taken += 1
+        return taken
 
     async def stop(self) -> None:
         await self.open_gateway.stop()
@@ -174,6 +193,7 @@ class Parts:
             "episodes": self.episodes.status(),
             "context": self.open_gateway.context,
             "takes_tools": self.chat.takes_tools,
+            "paused_until": self.consent.paused_until("default"),
             "warnings": [warning for warning in warnings if warning],
         }
 

@@ -8,10 +8,12 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from claw import config as settings
 from claw.engine.actor.answer import error_fields
+from claw.engine.actor.desk import QUESTIONS, Desk
 from claw.engine.actor.pace import Pace
 from claw.engine.actor.parts import Parts
 from claw.engine.actor.trainer_link import TrainerLink
@@ -32,13 +34,14 @@ class RunnerLink:
 
     def __init__(
         self, send: Send, parts: Parts, trainer: TrainerLink,
-        status: Callable[[], dict[str, Any]], stop: Callable[[], None],
+        status: Callable[[], dict[str, Any]], stop: Callable[[], None], run_dir: Path,
     ) -> None:
         self._send, self._parts, self._trainer = send, parts, trainer
         self._status, self._stop = status, stop
         self._gateway = parts.gateway(send)
         self._pace = Pace(parts.config, parts.buffer, parts.crediting.groups,
                           lambda: trainer.is_heard(parts.config.wire.dead_after_s))
+        self._desk = Desk(parts, run_dir)
         self._dead_after_s = parts.config.wire.dead_after_s
         self.peers: dict[bytes, float] = {}
         """runners that said hello, and when they were heard last"""
@@ -60,7 +63,8 @@ class RunnerLink:
             case "turn.cancel":
                 self._gateway.cancel(peer, message.id)
             case ("feedback" | "session.end" | "trace.open" | "trace.next" | "trace.end"
-                  | "status" | "settings" | "rollback" | "forget" | "end"):
+                  | "status" | "settings" | "rollback" | "look" | "pause" | "exclude"
+                  | "forget" | "export" | "end"):
                 self._begin(peer, message)
             case _:
                 return False
@@ -116,8 +120,8 @@ class RunnerLink:
                 return await self._trainer.roll_back(owner, adapter, int(message["to"]))
             case "settings":
                 return {"config": settings.resolved(self._parts.config)}
-            case "forget":
-                return self._forget(str(message["session"]), owner)
+            case type if type in QUESTIONS:
+                return await self._desk.answer(type, message.fields, owner)
             case "end":
                 self._stop()
                 return {}
@@ -131,17 +135,9 @@ class RunnerLink:
         if turn is None:
             raise EngineError(404, f"no such turn or response: {target!r}", param="target",
                               code="turn_not_found")
-        said = await self._parts.crediting.feedback(turn, value, str(message.get("text") or ""))
+        said = await self._parts.crediting.feedback(
+            turn, value, str(message.get("text") or ""), str(message.get("edit") or ""))
         return {"turn_id": turn.id, "status": said}
-
-    def _forget(self, session: str, owner: str) -> dict[str, Any]:
-        """Remove a conversation, by the client's name for it or by its trace id."""
-        self._gateway.end_session(session, owner)
-        traces = self._parts.journal.traces_named(session, owner)
-        if not traces:
-            raise EngineError(404, f"no such session or trace: {session!r}",
-                              code="session_not_found")
-        return {"forgotten": sum(self._parts.forget(trace) for trace in traces)}
 
     async def tend(self) -> None:
         """Find runners that are gone; what they had in hand ends, and nothing else."""

@@ -44,6 +44,8 @@ class Judging:
         self._queue: asyncio.Queue[tuple[Turn, dict[str, Any]]] = asyncio.Queue(MAX_QUEUE)
         self._tasks: list[asyncio.Task[None]] = []
         self.counts: Counter[str] = Counter()
+        self.refuses: Callable[[Turn], str] = lambda turn: ""
+        """why nothing may be learned of a turn: then no judge sees it"""
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._work()) for _ in range(self._config.parallel)]
@@ -55,6 +57,9 @@ class Judging:
 
     def submit(self, turn: Turn, **about: Any) -> None:
         """Judge a turn that is in state judging; `about` adds fields to the case."""
+        if why := self.refuses(turn):
+            self._ledger.skip(turn.id, why)
+            return
         try:
             self._queue.put_nowait((turn, about))
         except asyncio.QueueFull:
@@ -94,6 +99,8 @@ class Judging:
 
     async def settle(self, turn: Turn, signal: Signal) -> None:
         """Write a signal and pass it on, if the turn still wants one."""
+        if self._ledger.get(turn.id) is None:
+            return  # forgotten meanwhile: what a judge quotes of it must not come back
         self._ledger.put_signal(signal)
         await self._on_signal(turn, signal)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from claw.engine import wire
 from claw.engine.actor.buffer import Buffer, Lease
+from claw.engine.actor.consent import Consent
 from claw.engine.actor.journal import Journal
 from claw.engine.actor.ledger import Ledger
 from claw.engine.actor.published import Published
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 MAX_POLL_S = 60.0
 POLL_STEP_S = 0.2
 ROLLBACK_S = 300.0
+SEEN = ("overlap", "chosen", "gap")
+"""what a step tells of a sample with hints (docs/wire.md)"""
 
 Send = Callable[[bytes, Message], Awaitable[None]]
 OnUpdate = Callable[[Update, Version, int], None]
@@ -34,10 +37,11 @@ class TrainerLink:
 
     def __init__(
         self, send: Send, journal: Journal, ledger: Ledger, buffer: Buffer, published: Published,
-        on_update: OnUpdate,
+        on_update: OnUpdate, consent: Consent,
     ) -> None:
         self._send, self._journal, self._ledger = send, journal, ledger
         self._buffer, self._published, self._on_update = buffer, published, on_update
+        self._consent = consent
         self.peer: bytes | None = None
         self.seen = 0.0
         self.status: dict[str, Any] = {}
@@ -146,7 +150,7 @@ class TrainerLink:
     def _take(self, max_samples: int, max_wait_s: float) -> Lease | None:
         """Lease a step's worth; the journal knows before the trainer does."""
         self._drop_stale()
-        lease = self._buffer.lease(max_samples, max_wait_s)
+        lease = self._buffer.lease(max_samples, max_wait_s, paused=self._is_paused)
         if lease is None:
             return None
         with self._journal.write():
@@ -156,6 +160,9 @@ class TrainerLink:
             for sample in lease.samples:
                 self._ledger.move(sample.turn_id, TurnState.QUEUED, f"in {lease.id}")
         return lease
+
+    def _is_paused(self, owner: str) -> bool:
+        return self._consent.paused_until(owner) > 0
 
     def _drop_stale(self) -> None:
         for sample, reason in self._buffer.drop_stale(self._newest):
@@ -186,6 +193,7 @@ class TrainerLink:
 
         `why`: the step changed nothing, or the gate refused its version; no sample was trained.
         `left_out`: samples of a good step that had no part in it, each with its reason.
+        Arrays `<sample id>/overlap`, `chosen` and `gap` say what hinted teachers made of a sample.
         """
         lease, why = self._buffer.leases[id], str(message.get("why") or "")
         left_out = dict(message.get("left_out") or {})
@@ -196,6 +204,7 @@ class TrainerLink:
             for sample in lease.samples:
                 reason = "step_refused" if why else str(left_out.get(sample.id) or "")
                 self._end_sample(sample, id, number, reason)
+                self._put_seen(sample, message)
         self._buffer.finish(id)
 
     def _end_sample(self, sample: Sample, lease_id: str, number: int, reason: str) -> None:
@@ -205,6 +214,12 @@ class TrainerLink:
             self._ledger.skip(sample.turn_id, reason)
         else:
             self._ledger.move(sample.turn_id, TurnState.TRAINED, f"v{number}")
+
+    def _put_seen(self, sample: Sample, message: Message) -> None:
+        named = {name: message.arrays.get(f"{sample.id}/{name}") for name in SEEN}
+        found = {name: array for name, array in named.items() if array is not None}
+        if self._ledger.get(sample.turn_id) is not None:  # nothing is kept of a forgotten turn
+            self._journal.put_arrays(sample.id, found)
 
     # --- versions ----------------------------------------------------------------------------
 

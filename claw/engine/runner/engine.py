@@ -20,6 +20,9 @@ from claw.sdk import Ask, EngineError, Event
 
 REQUEST_S = 30.0
 """deadline of everything but an answer"""
+ACTS = ("pause", "exclude", "forget", "export", "rollback")
+ACT_S = 330.0
+"""a rollback waits for the step in hand"""
 GRACE_S = 5.0
 """on top of an ask's deadline, since the engine ends it with what it has"""
 
@@ -95,9 +98,11 @@ class WireEngine:
         except EngineError:
             return  # an actor that reads nothing samples nothing for us either
 
-    async def feedback(self, target: str, value: int, text: str = "") -> dict[str, Any]:
-        """Record a person's +1 / -1 (and words) on a turn."""
-        return await self._request("feedback", target=target, value=value, text=text)
+    async def feedback(
+        self, target: str, value: int, text: str = "", edit: str = ""
+    ) -> dict[str, Any]:
+        """Record a person's +1 / -1, words and own version of the reply on a turn."""
+        return await self._request("feedback", target=target, value=value, text=text, edit=edit)
 
     async def end_session(self, session: str) -> None:
         """Say that a conversation is over."""
@@ -106,6 +111,16 @@ class WireEngine:
     async def status(self) -> dict[str, Any]:
         """Return versions, workers, turns by state and the model's context length."""
         return await self._request("status")
+
+    async def look(self, what: str, **about: Any) -> dict[str, Any]:
+        """Return what a page shows."""
+        return await self._request("look", what=what, **about)
+
+    async def act(self, what: str, **about: Any) -> dict[str, Any]:
+        """Do what a person asks of the run."""
+        if what not in ACTS:
+            raise EngineError(400, f"no such act: {what!r}")
+        return await self._request(what, within_s=ACT_S, **about)
 
     # --- traces of episodes ------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -42,6 +42,8 @@ class Done:
     """why the weights did not change; empty when they did"""
     left_out: dict[str, str]
     """samples without a part in the step, by id, each with its reason"""
+    seen: dict[str, targets.Seen] = field(default_factory=dict)
+    """what hinted teachers made of the samples, by id"""
 
 
 def run(
@@ -87,7 +89,8 @@ def run(
         policy.update_ema()
     seconds = time.perf_counter() - started
     metrics = tally.metrics(what, samples, norm, lr, seconds, skipped)
-    return Done(tally.loss(metrics), norm, lr, seconds, skipped, what.left_out)
+    return Done(tally.loss(metrics), norm, lr, seconds, skipped, what.left_out,
+                tally.seen)
 
 
 def _impossible(total: float, norm: float) -> str:
@@ -175,6 +178,7 @@ class _Tally:
         self.max_log_ratio = 0.0
         self.gaps: list[np.ndarray] = []
         self.hint_choices: list[float] = []
+        self.seen: dict[str, targets.Seen] = {}
         self.tokens = 0
 
     def add(
@@ -187,6 +191,7 @@ class _Tally:
         self.sums["overlap"] += aim.overlap_sum
         self.sums["teacher_gap"] += aim.gap_sum
         self.hint_choices += aim.hint_choices
+        self.seen |= aim.seen
         self.tokens += micro.num_tokens + sum(len(h) + len(i.rl) for i in items for h in i.hints)
         for item, logp_R in zip(items, micro.per_sequence(logp_T), strict=True):
             self.gaps.append(np.abs(logp_R.cpu().numpy() - item.sample.logps)[item.any])

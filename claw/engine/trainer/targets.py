@@ -50,12 +50,29 @@ class Targets:
     gap_sum: float = 0.0
     """|l_T - l_old| of the sampled tokens over the OPD tokens"""
     hint_choices: list[float] = field(default_factory=list)
+    seen: dict[str, "Seen"] = field(default_factory=dict)
+    """by sample id, of the samples with hints"""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a hinted teacher made of one sample, for people to look at. R reply tokens."""
+
+    overlap: np.ndarray
+    """float32 [N] shared top-k ids per token under each hint of the sample; NaN: not used"""
+    chosen: np.ndarray
+    """float32 [N] share of the tokens that each hint taught"""
+    gap: np.ndarray
+    """float32 [R] l_T - l_old of each sampled token, within the bound: below 0 the teacher would
+    rather have said something else; 0 where nothing was taught"""
 
 
 @dataclass(frozen=True)
 class _Chosen:
     """One item's teacher after the choice of a hint."""
 
+    per_hint: Tensor
+    """[N] overlap of each hint, summed over the tokens"""
     hint_R: Tensor
     overlap_R: Tensor
     topk_ids_Rk: Tensor
@@ -84,7 +101,7 @@ def make(
     targets = Targets(old_T, _join([i.sample.advantages for i in items], old_T), is_T)
     if method.opd:
         chosen = _choose(student, teacher, items, micro, config, seed)
-        _observe(targets, chosen, student, items, micro)
+        _observe(targets, chosen, student, items, micro, config)
         if method.topk:
             _distil_topk(targets, chosen, student, micro, config)
         elif method.rl:
@@ -152,14 +169,14 @@ def _choose_one(
     hint_R = loss.choose_hint(config.loss.hint_choice, shared, draw)
     at = (hint_R, torch.arange(len(hint_R), device=hint_R.device))
     return _Chosen(
-        hint_R, shared.per_token[at], ids_NRk[at], logp_NRk[at], asked_NRj[at][:, :-1],
+        shared.per_hint, hint_R, shared.per_token[at], ids_NRk[at], logp_NRk[at], asked_NRj[at][:, :-1],
         asked_NRj[at][:, -1],
     )
 
 
 def _observe(
     targets: Targets, chosen: list[_Chosen | None], student: Student, items: list[Item],
-    micro: MicroBatch,
+    micro: MicroBatch, config: RunConfig,
 ) -> None:
     for item, one, old_R in zip(items, chosen, micro.per_sequence(student.logp_T), strict=True):
         if one is None:
@@ -168,6 +185,21 @@ def _observe(
         targets.overlap_sum += float(one.overlap_R[mask_R].sum())
         targets.gap_sum += float((one.logp_R - old_R)[mask_R].abs().sum())
         targets.hint_choices.append(float(one.hint_R[mask_R].float().mean()))
+        targets.seen[item.sample.id] = _seen(item, one, old_R, mask_R, _bound(config))
+
+
+def _seen(item: Item, one: _Chosen, old_R: Tensor, mask_R: Tensor, bound: float) -> Seen:
+    """In the order of the sample's own hints; the item has the usable ones, shortest first."""
+    place = {id(hint): i for i, hint in enumerate(item.hints)}
+    at = [place.get(id(hint)) for hint in item.sample.hints]
+    per_hint = one.per_hint.cpu().numpy() / max(int(mask_R.sum()), 1)
+    picks = one.hint_R[mask_R].cpu().numpy()
+    gap = loss.sampled_opd_advantage(old_R, one.logp_R, bound).masked_fill(~mask_R, 0.0)
+    return Seen(
+        np.array([np.nan if i is None else per_hint[i] for i in at], np.float32),
+        np.array([0.0 if i is None else np.mean(picks == i) for i in at], np.float32),
+        gap.float().cpu().numpy(),
+    )
 
 
 # --- advantages ------------------------------------------------------------------------------

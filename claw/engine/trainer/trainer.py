@@ -20,7 +20,7 @@ import torch
 from claw.config import RunConfig
 from claw.engine import wire
 from claw.engine.monitor import Monitor
-from claw.engine.trainer import checkpoint, heldout, model, step, weights
+from claw.engine.trainer import checkpoint, heldout, model, step, targets, weights
 from claw.engine.trainer.checkpoint import Progress
 from claw.engine.trainer.gate import Gate
 from claw.engine.trainer.link import Link, Stopped
@@ -64,6 +64,8 @@ class Trainer:
         self.progress = Progress()
         self.held = ""
         """why nothing is trained: no worker serves what was gone back to"""
+        self.seen: dict[str, targets.Seen] = {}
+        """of the last step, by sample id: told with its acknowledgement, kept in no file here"""
 
     # --- start -------------------------------------------------------------------------------
 
@@ -140,6 +142,8 @@ class Trainer:
             "lease.ack", update, new_id("ack"), lease_id=lease.id, version=wire.pack(version)[0],
             why=why, left_out=self.progress.left_out,
         )
+        for id, seen in self.seen.items():
+            message.arrays.update(wire.pack(seen, f"{id}/")[1])
         self.link.ask(message, through_stop=True)
 
     # --- a step ------------------------------------------------------------------------------
@@ -157,6 +161,7 @@ class Trainer:
             self.policy, self.optim, lease.samples, self.config, version=p.current,
             seed=self.config.seed * 1_000_003 + p.step, stop=self.link.stopping.is_set,
         )
+        self.seen = done.seen
         if done.skipped:
             return self._skip(lease, done)
         verdict = self.gate.check(self.policy)

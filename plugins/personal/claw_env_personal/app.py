@@ -24,6 +24,7 @@ from .answers import Chunks, turn_id_of
 from .anthropic_answer import MessageEvents
 from .anthropic_request import from_anthropic
 from .body import read_object
+from .dashboard.routes import routes as dashboard
 from .errors import Json, bad, on_bug, on_engine_error, on_http_error
 from .guard import Guard
 from .pieces import read
@@ -41,7 +42,7 @@ def build(engine: Engine, settings: PersonalConfig, serve: dict[str, Any]) -> AS
     """Return the application. `serve` holds model_name, model, api_key and max_body_mb."""
     routes = Routes(engine, settings, serve)
     app = Starlette(
-        routes=routes.table(),
+        routes=[*routes.table(), *dashboard(engine, serve.get("api_key") or "")],
         exception_handlers={
             EngineError: on_engine_error, HTTPException: on_http_error, Exception: on_bug,
         },
@@ -134,16 +135,19 @@ class Routes:
         return self._engine.ask(ask)
 
     async def feedback(self, request: Request) -> Response:
-        """POST /v1/feedback: {"id": turn or response id, "value": 1 or -1, "text": optional}"""
+        """POST /v1/feedback: {"id": turn or response id, "value": 1 or -1, "text", "edit": optional}"""
         body = await read_object(request, self._max_bytes)
-        target, value, text = body.get("id"), body.get("value"), body.get("text") or ""
+        target, value = body.get("id"), body.get("value")
+        text, edit = body.get("text") or "", body.get("edit") or ""
         if not isinstance(target, str) or not turn_id_of(target):
             raise bad("id must be a response id or a turn id.", "id")
         if isinstance(value, bool) or value not in (1, -1):
             raise bad("value must be 1 or -1.", "value")
         if not isinstance(text, str):
             raise bad("text must be a string.", "text")
-        answer = await self._engine.feedback(turn_id_of(target), int(value), text)
+        if not isinstance(edit, str):
+            raise bad("edit must be a string: the reply as it should have been.", "edit")
+        answer = await self._engine.feedback(turn_id_of(target), int(value), text, edit)
         return Json({"object": "feedback", "id": target, "value": int(value)} | answer)
 
     async def end_session(self, request: Request) -> Response:

@@ -11,7 +11,7 @@ from claw.sdk.doubles import Line, ScriptedEngine, reply
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [
-    ("GET", "/", 404), ("GET", "/v1/nothing", 404), ("POST", "/v1/images", 404),
+    ("GET", "/nothing", 404), ("GET", "/v1/nothing", 404), ("POST", "/v1/images", 404),
     ("POST", "/v1/embeddings", 404), ("GET", "/v1/models/", 404), ("GET", "/v1/models/gpt-5", 404),
     ("GET", "/health/", 404),
     ("GET", "/v1/chat/completions", 405), ("POST", "/v1/models", 405),

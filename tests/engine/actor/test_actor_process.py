@@ -512,7 +512,8 @@ def test_forgetting_a_session_leaves_nothing_of_it(play):
     async def run(s):
         first = await s.runner.say([user("the word is swordfish")], session="s1")
         await s.runner.question("feedback", target=first["turn_id"], value=1, text="")
-        assert (await s.runner.question("forget", session="s1")) == {"forgotten": 1}
+        assert (await s.runner.question("forget", session="s1")) == {
+            "forgotten": 1, "learned": [], "carried": [], "back_to": None, "in_step": 0}
         status = await s.runner.question("status")
         assert status["turns"] == {"forgotten": 1} and status["samples"]["waiting"] == 0
         assert (await s.trainer.lease(poll_s=0.2))[1] == []

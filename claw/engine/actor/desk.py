@@ -1,0 +1,102 @@
+"""What a person asks of a run while it works: looking at it, and saying what is to be learned.
+
+Owns: the questions of the dashboard and of `claw forget`, one method each.
+Does not own: the pages' numbers (`views.py`), what consent means (`consent.py`), HTTP (the plugin).
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from claw.engine.actor import exporting, forgetting
+from claw.engine.actor.consent import NEVER
+from claw.engine.actor.parts import Parts
+from claw.engine.actor.views import Views
+from claw.records import Version
+from claw.sdk.app import EngineError
+
+QUESTIONS = ("look", "pause", "exclude", "forget", "export")
+
+
+class Desk:
+    """Answers `look`, `pause`, `exclude`, `forget` and `export` (docs/wire.md)."""
+
+    def __init__(self, parts: Parts, run_dir: Path) -> None:
+        self._parts, self._run_dir = parts, run_dir
+        self._views = Views(run_dir, parts.chat, parts.config)
+        self._reading = asyncio.Semaphore(2)
+
+    async def answer(self, type: str, fields: dict[str, Any], owner: str) -> dict[str, Any]:
+        """Return the reply's fields."""
+        match type:
+            case "look":
+                return await self._look(str(fields.get("what") or ""), fields, owner)
+            case "pause":
+                return {"until": self._parts.consent.pause(owner, float(fields["seconds"]))}
+            case "exclude":
+                return self._exclude(str(fields["trace_id"]), bool(fields.get("on", True)), owner)
+            case "forget":
+                return await self._forget(str(fields["session"]), owner,
+                                          only_look=bool(fields.get("only_look")))
+            case "export":
+                return await self._export(int(fields["number"]), owner)
+        raise EngineError(400, f"no such question: {type!r}")
+
+    async def _look(self, what: str, fields: dict[str, Any], owner: str) -> dict[str, Any]:
+        """Reading is a thread's work: a page must not hold up a reply."""
+        async with self._reading:
+            found = await asyncio.to_thread(self._views.look, what, fields, owner)
+        if found is None:
+            raise EngineError(404, f"nothing here is called {what!r} "
+                              f"{fields.get('id') or ''}".strip(), code="not_found")
+        consent = self._parts.consent
+        for row in [found, *found.get("conversations", [])]:
+            if row.get("trace_id"):
+                row["is_excluded"] = consent.excludes(row["trace_id"])
+        return found | {"paused_until": consent.paused_until(owner)}
+
+    def _exclude(self, trace_id: str, is_excluded: bool, owner: str) -> dict[str, Any]:
+        """Never learn from a conversation; what waits of it is taken back."""
+        journal = self._parts.journal
+        if trace_id not in forgetting.traces(journal, trace_id, owner):
+            raise _unknown(trace_id)
+        self._parts.consent.exclude(trace_id, is_excluded=is_excluded)
+        taken = self._parts.take_back(trace_id, NEVER) if is_excluded else 0
+        return {"trace_id": trace_id, "is_excluded": is_excluded, "taken_back": taken}
+
+    async def _forget(self, name: str, owner: str, *, only_look: bool) -> dict[str, Any]:
+        """Remove a conversation, by the client's name for it, its trace id, or one of its turns.
+
+        `only_look` says what would go and removes nothing.
+        """
+        journal = self._parts.journal
+        found = forgetting.traces(journal, name, owner)
+        if not found:
+            raise _unknown(name)
+        influence = forgetting.influence(journal, found, owner).fields()
+        if only_look:
+            turns = sum(len(journal.turn_ids(trace)) for trace in found)
+            return {"turns": turns, "forgotten": 0} | influence
+        return {"forgotten": await self._parts.forget(found)} | influence
+
+    async def _export(self, number: int, owner: str) -> dict[str, Any]:
+        version = self._version(number, owner)
+        if version.kind != "lora":
+            raise EngineError(400, "A whole model is written by the command line: "
+                              f"claw export FOLDER --version {number}")
+        folder = self._run_dir / "exports" / f"v{number}"
+        if not folder.exists():
+            await asyncio.to_thread(exporting.copy_adapter, version, folder)
+        return {"folder": str(folder), "number": number}
+
+    def _version(self, number: int, owner: str) -> Version:
+        for version in self._parts.journal.versions():
+            if (version.owner, version.number) == (owner, number):
+                if version.path and Path(version.path).is_dir():
+                    return version
+                raise EngineError(410, f"The weights of v{number} are no longer on the disk.")
+        raise EngineError(404, f"There is no version {number}.", code="not_found")
+
+
+def _unknown(name: str) -> EngineError:
+    return EngineError(404, f"no such conversation: {name[:200]!r}", code="session_not_found")

@@ -1,0 +1,79 @@
+"""What an engine says of a run with one taught turn, for tests of the dashboard."""
+
+from typing import Any
+
+from claw.sdk.doubles import ScriptedEngine
+
+EVIL = "<script>window.stolen = 1</script><img src=x onerror='window.stolen = 2'>"
+
+
+def row(id: str = "turn_a", **changes: Any) -> dict[str, Any]:
+    return {
+        "id": id, "trace_id": "trace_a", "index": 0, "kind": "main", "state": "trained",
+        "reason": "v2", "status": "trained:v2", "request": "What is rain?",
+        "said": "Rain is water that falls.", "answered_by": 1, "reply_tokens": 4, "vote": -1,
+        "judge": "rules", "hints": 1, "created": 1.0, "updated": 2.0, "session": "",
+    } | changes
+
+
+def token(text: str, vote: float, gap: float) -> dict[str, Any]:
+    return {"text": text, "vote": vote, "gap": gap, "advantage": vote + gap, "logp": -0.5,
+            "version": 1}
+
+
+def version(number: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "number": number, "parent": number - 1 if number else None, "status": "published",
+        "kind": "lora", "note": "", "created": 1.0, "on_disk": True, "turns": 3 if number else 0,
+        "metrics": {"gate/heldout_rise": 0.01 * number} if number else {},
+    } | changes
+
+
+def engine(words: str = "Shorter, please.", request: str = "What is rain?") -> ScriptedEngine:
+    """Every page is there; `words` and `request` are what a person typed."""
+    made = ScriptedEngine()
+    turn, rows = row(request=request), [version(n) for n in (2, 1, 0)]
+    made.state |= {"served_version": 2, "turns": {"trained": 1}, "trainer": {"state": "waiting"}}
+    lesson = {"text": words, "times": 3, "first": 1, "last": 2, "turn": "turn_a"}
+    made.pages = {
+        "turns": {"turns": [turn], "paused_until": 0.0},
+        "learning": {
+            "versions": [{"version": 0, "turns": 8, "tokens": 320, "up": 2, "down": 6},
+                         {"version": 2, "turns": 8, "tokens": 120, "up": 6, "down": 2}],
+            "steps": [{"train/version": 1, "gate/heldout_rise": 0.1, "train/loss": 1.0},
+                      {"train/version": 2, "gate/heldout_rise": 0.02, "train/loss": 0.5}],
+            "lessons": [lesson], "max_rise": 0.5,
+        },
+        "versions": {"versions": rows, "max_rise": 0.5},
+        "conversations": {"conversations": [
+            {"trace_id": "trace_a", "session": words, "ended": "", "turns": 1, "updated": 2.0,
+             "request": request, "states": {"trained": 1}, "is_excluded": False}]},
+        "conversation/trace_a": {"trace_id": "trace_a", "session": words, "ended": "",
+                                 "turns": [turn], "is_excluded": False},
+        "turn/turn_a": turn | {
+            "request_messages": [{"role": "user", "text": request, "others": ["image_url"]}],
+            "reply": "Rain falls", "tools": [], "finish_reason": "stop", "prompt_tokens": 9,
+            "next_state": [{"role": "user", "text": words, "others": []}],
+            "tokens": [token("Rain", -1.0, 0.5), token(" falls", -1.0, -1.0), token("!", 0.5, 0.5)],
+            "found_by": "new", "kind_by": "default", "temperature": 1.0,
+            "signals": [{"judge": "rules", "vote": -1, "votes": [-1, None], "number": None,
+                         "hints": [words], "reason": words}],
+            "samples": [{"id": "s", "state": "trained", "reason": "", "lease": "l", "version": 2,
+                         "step": 2, "loss": 0.5, "advantages": [], "gaps": [],
+                         "hints": [{"text": words, "overlap": 3.25, "chosen": 1.0}]}],
+        },
+    }
+    for number in (0, 1, 2):
+        made.pages[f"version/{number}"] = version(number) | {
+            "made_by": [turn], "hints": [{"text": words, "times": 2}], "max_rise": 0.5,
+            "under_it": {"version": number, "turns": 8, "tokens": 80, "up": 6, "down": 2},
+        }
+    made.done = {"forget": {"turns": 2, "forgotten": 2, "learned": [1], "carried": [1, 2],
+                            "back_to": 0, "in_step": 1},
+                 "export": {"folder": "/runs/x/exports/v1", "number": 1},
+                 "rollback": {"number": 3}, "exclude": {"taken_back": 1}, "pause": {"until": 9.0}}
+    return made
+
+
+PAGES = ("/", "/turns/turn_a", "/conversations", "/conversations/trace_a",
+         "/conversations/trace_a?forget=1", "/versions", "/versions/2", "/compare?a=0&b=2")

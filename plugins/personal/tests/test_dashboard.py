@@ -1,0 +1,309 @@
+"""The dashboard without a browser: who gets in, what a form needs, what a page may hold."""
+
+import asyncio
+import html
+import re
+from typing import Any
+
+import httpx
+import pytest
+from claw_env_personal.app import build
+from claw_env_personal.dashboard import drawing, live, pages
+from claw_env_personal.dashboard.door import Door
+from claw_env_personal.settings import PersonalConfig
+from conftest import KEY
+from some_pages import EVIL, PAGES, engine, row, version
+
+HOST = "http://app"
+
+
+class Browser:
+    """Keeps cookies and fills in forms; no script runs in it."""
+
+    def __init__(self, made: Any, key: str = KEY) -> None:
+        self.engine = made
+        self.app = build(made, PersonalConfig(), {"api_key": key, "model": "m"})
+        self.cookies = httpx.Cookies()
+
+    def ask(self, method: str, path: str, **rest: Any) -> httpx.Response:
+        async def send() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app)
+            async with httpx.AsyncClient(
+                transport=transport, base_url=HOST, cookies=self.cookies
+            ) as client:
+                answer = await client.request(method, path, **rest)
+                self.cookies = client.cookies
+                return answer
+
+        return asyncio.run(asyncio.wait_for(send(), 30))
+
+    def get(self, path: str) -> httpx.Response:
+        return self.ask("GET", path)
+
+    def log_in(self, key: str = KEY) -> "Browser":
+        self.ask("POST", "/login", data={"key": key})
+        return self
+
+    def send(self, name: str, **form: Any) -> httpx.Response:
+        """Send a form as the page holds it."""
+        found = re.search(r'name="token" value="(\w+)"', self.get("/").text)
+        assert found, "a page for those who are in holds forms"
+        return self.ask("POST", f"/act/{name}", data={"token": found[1]} | form)
+
+
+@pytest.fixture
+def browser() -> Browser:
+    return Browser(engine()).log_in()
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/events"])
+def test_without_the_key_every_page_sends_to_the_login(path: str) -> None:
+    answer = Browser(engine()).get(path)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login")
+    assert not answer.text
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_with_the_key_every_page_is_there(browser: Browser, path: str) -> None:
+    answer = browser.get(path)
+    assert answer.status_code == 200, answer.text
+    assert "What is rain?" in answer.text or "v2" in answer.text
+
+
+def test_a_wrong_key_lets_nobody_in() -> None:
+    made = Browser(engine())
+    assert made.ask("POST", "/login", data={"key": KEY + "x"}).status_code == 403
+    assert made.get("/").status_code == 303
+
+
+def test_the_cookie_is_no_key_and_only_for_our_own_pages() -> None:
+    cookie = Browser(engine()).ask("POST", "/login", data={"key": KEY}).headers["set-cookie"]
+    assert KEY not in cookie
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Path=/" in cookie
+
+
+@pytest.mark.parametrize("value", ["", "x", ".", "id.0000", "id." + "0" * 64, "\u00e9.\u00e9"])
+def test_a_made_up_cookie_lets_nobody_in(value: str) -> None:
+    made = Browser(engine())
+    made.log_in()
+    [name] = [c.name for c in made.cookies.jar]
+    answer = made.ask("GET", "/", headers={"cookie": f"{name}={value}".encode()})
+    assert answer.status_code in (200, 303)
+    made.cookies = httpx.Cookies()
+    assert made.ask("GET", "/", headers={"cookie": f"{name}={value}".encode()}).status_code == 303
+
+
+def test_a_cookie_of_another_key_lets_nobody_in() -> None:
+    old, new = Browser(engine(), key="old").log_in("old"), Browser(engine(), key="new")
+    assert old.get("/").status_code == 200
+    new.cookies = old.cookies
+    assert new.get("/").status_code == 303
+
+
+def test_logging_out_ends_the_session(browser: Browser) -> None:
+    found = re.search(r'name="token" value="(\w+)"', browser.get("/").text)
+    assert found
+    browser.ask("POST", "/logout", data={"token": found[1]})
+    assert browser.get("/").status_code == 303
+
+
+@pytest.mark.parametrize("name", ["pause", "exclude", "forget", "rollback", "export", "feedback"])
+def test_a_form_that_is_not_of_our_page_changes_nothing(browser: Browser, name: str) -> None:
+    form = {"hours": "1", "trace_id": "trace_a", "number": "1", "turn_id": "turn_a", "value": "1"}
+    token = re.search(r'name="token" value="(\w+)"', browser.get("/").text)
+    assert token
+    good = form | {"token": token[1]}
+    refused = [
+        browser.ask("POST", f"/act/{name}", data=form),
+        browser.ask("POST", f"/act/{name}", data=form | {"token": "0" * 64}),
+        browser.ask("POST", f"/act/{name}", data=good, headers={"origin": "http://evil.example"}),
+        browser.ask("POST", f"/act/{name}", data=good, headers={"origin": "null"}),
+        browser.ask("POST", f"/act/{name}", data=good, headers={"sec-fetch-site": "cross-site"}),
+        Browser(browser.engine).ask("POST", f"/act/{name}", data=good),
+    ]
+    assert [answer.status_code for answer in refused] == [403] * 6
+    assert not browser.engine.acts and not browser.engine.votes
+
+
+def test_no_page_can_be_framed_or_run_foreign_code(browser: Browser) -> None:
+    for path in (*PAGES, "/login", "/static/app.js", "/nothing-here/x"):
+        answer = browser.get(path)
+        policy = answer.headers.get("content-security-policy", "")
+        if answer.status_code == 404:
+            continue
+        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
+        assert "unsafe-inline" not in policy and "unsafe-eval" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert browser.get("/").headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_what_a_person_or_model_typed_is_text_on_every_page(path: str) -> None:
+    made = Browser(engine(EVIL, EVIL))
+    made.engine.pages["turn/turn_a"]["tokens"][0]["text"] = EVIL
+    made.engine.pages["versions"]["versions"][0]["note"] = EVIL
+    text = made.log_in().get(path).text
+    assert "<script>window" not in text and "<img" not in text
+    assert html.escape(EVIL).replace("&#x27;", "&#39;") in text
+
+
+def test_a_message_in_the_address_is_text(browser: Browser) -> None:
+    text = browser.get("/?said=" + EVIL).text
+    assert "<img" not in text and "&lt;img" in text
+
+
+def test_a_lone_surrogate_is_no_broken_page() -> None:
+    made = Browser(engine("half \ud83d of it")).log_in()
+    assert made.get("/").status_code == 200 and "half \ufffd of it" in made.get("/").text
+
+
+def test_nothing_is_fetched_from_elsewhere(browser: Browser) -> None:
+    texts = [browser.get(path).text for path in (*PAGES, "/static/app.css", "/static/app.js")]
+    assert not re.findall(r'(?:src|href|action)="(?:https?:)?//', "".join(texts))
+    assert "@import" not in texts[-2] and "url(" not in texts[-2]
+
+
+# --- what the pages say --------------------------------------------------------------------------
+
+
+def test_the_first_page_answers_what_from_which_words_and_whether_worse(browser: Browser) -> None:
+    text = browser.get("/").text
+    assert "“Shorter, please.”" in text and "3 turns, v1 to v2" in text
+    assert "25 %" in text and "75 %" in text  # 2 of 8, then 6 of 8
+    assert "15 tokens; it had 40" in text
+    assert "as before" in text and "+0.02 nats per token; limit +0.50" in text
+
+
+def test_a_refused_version_is_told_on_the_first_page() -> None:
+    rows = [version(3, status="refused", note="the loss rose"), version(2)]
+    told = pages.worse(rows, 0.5)
+    assert told["version"] == 2 and [v["number"] for v in told["refused"]] == [3]
+
+
+def test_a_turns_page_shows_each_tokens_worth_and_each_hints_overlap(browser: Browser) -> None:
+    text = browser.get("/turns/turn_a").text
+    shades = re.findall(r'class="tok (\w+)" title="([+-]\S+) ', text)
+    assert shades == [("down1", "-0.50"), ("down4", "-2.00"), ("up2", "+1.00")]
+    assert "3.25 of the likeliest ids per token" in text and "chosen" in text
+    assert 'answered by <a href="/versions/1">v1' in text and 'taught <a href="/versions/2">v2' in text
+    assert "and a part of type image_url" in text
+
+
+@pytest.mark.parametrize(("advantage", "css"), [
+    (0.0, "level"), (0.01, "level"), (0.1, "up1"), (0.5, "up2"), (1.0, "up4"),
+    (-0.1, "down1"), (-1.0, "down4"),
+])
+def test_a_shade_is_the_share_of_the_strongest_push(advantage: float, css: str) -> None:
+    assert drawing.shade(advantage, 1.0) == css
+    assert drawing.shade(0.0, 0.0) == "level"
+
+
+def test_a_chart_stays_inside_its_picture_and_shows_its_limit() -> None:
+    made = drawing.chart("x", [1, 2, 5], {"a": [0.0, None, 2.0]}, limit=3.0)
+    assert made is not None and made.limit is not None
+    [line] = made.lines
+    assert [d["text"] for d in line["dots"]] == ["v1: 0", "v5: 2"]
+    assert all(0 <= d["x"] <= made.width and 0 <= d["y"] <= made.height for d in line["dots"])
+    assert made.limit < line["dots"][1]["y"] < line["dots"][0]["y"]  # upwards is more
+    assert drawing.chart("x", [], {}) is None and drawing.chart("x", [1], {"a": [None]}) is None
+    assert drawing.chart("x", [4], {"a": [1.0]}) is not None  # one point
+
+
+@pytest.mark.parametrize(("path", "status"), [
+    ("/turns/none", 404), ("/versions/9", 404), ("/compare?a=x", 400), ("/conversations/zzz", 404),
+])
+def test_what_is_not_there_is_a_page_that_says_so(browser: Browser, path: str, status: int) -> None:
+    answer = browser.get(path)
+    assert answer.status_code == status and "That did not work" in answer.text
+
+
+# --- what the buttons do -------------------------------------------------------------------------
+
+
+def test_each_button_asks_the_engine_for_what_it_says(browser: Browser) -> None:
+    browser.send("pause", hours="1")
+    browser.send("exclude", trace_id="trace_a", on="1")
+    browser.send("rollback", number="1")
+    browser.send("export", number="2")
+    assert browser.engine.acts == [
+        ("pause", {"seconds": 3600.0}), ("exclude", {"trace_id": "trace_a", "on": True}),
+        ("rollback", {"to": 1}), ("export", {"number": 2}),
+    ]
+
+
+def test_forgetting_is_asked_about_first_and_names_the_versions(browser: Browser) -> None:
+    text = browser.get("/conversations/trace_a?forget=1").text
+    assert "v1 learned from it" in text and "roll back to v0" in text
+    assert browser.engine.acts == [("forget", {"session": "trace_a", "only_look": True})]
+    answer = browser.send("forget", trace_id="trace_a")
+    assert browser.engine.acts[-1] == ("forget", {"session": "trace_a"})
+    told = browser.get(answer.headers["location"]).text
+    assert "2 turns" in told and "v0 is the newest version that has not" in told
+
+
+def test_a_persons_own_reply_goes_along_with_the_thumb(browser: Browser) -> None:
+    browser.ask("POST", "/v1/chat/completions", headers={"authorization": f"Bearer {KEY}"},
+                json={"model": "claw-policy", "messages": [{"role": "user", "content": "x"}]})
+    answer = browser.send("feedback", turn_id="turn_0000", value="-1", text=" too long ",
+                          edit="Rain falls.")
+    assert answer.status_code == 303
+    assert browser.engine.votes == [("turn_0000", -1, "too long")]
+    assert browser.engine.edits == ["Rain falls."]
+
+
+@pytest.mark.parametrize(("name", "form"), [
+    ("pause", {"hours": "-1"}), ("pause", {"hours": "x"}), ("pause", {}), ("forget", {}),
+    ("rollback", {"number": "1.5"}), ("feedback", {"turn_id": "t", "value": "2"}),
+    ("forget", {"trace_id": "x" * 300}),
+])
+def test_a_form_with_nonsense_is_refused_in_words(
+    browser: Browser, name: str, form: dict[str, str]
+) -> None:
+    answer = browser.send(name, **form)
+    assert answer.status_code == 400 and "That did not work" in answer.text
+    assert not browser.engine.acts
+
+
+def test_a_form_that_is_too_large_is_refused(browser: Browser) -> None:
+    answer = browser.ask("POST", "/act/pause", content=b"a" * (300 * 1024))
+    assert answer.status_code == 413
+
+
+def test_without_a_key_the_page_opens_and_forms_still_need_their_token() -> None:
+    made = Browser(engine(), key="")
+    assert made.get("/").status_code == 303  # takes a session first
+    assert made.get("/").status_code == 200
+    assert made.ask("POST", "/act/pause", data={"hours": "1"}).status_code == 403
+    assert made.send("pause", hours="1").status_code == 303 and made.engine.acts
+
+
+# --- updates -------------------------------------------------------------------------------------
+
+
+def test_one_watcher_tells_every_open_page_of_a_changed_turn_once() -> None:
+    async def run() -> tuple[list[str], list[str], int]:
+        made = engine()
+        looks = 0
+
+        async def look(what: str, **about: Any) -> dict[str, Any]:
+            nonlocal looks
+            looks += 1
+            changed = row(updated=about["since"] + 10, request=EVIL) if looks == 1 else None
+            return {"turns": [changed] if changed else []}
+
+        made.look = look  # type: ignore[method-assign]
+        watched = live.Live(made, pages.Pages(made, Door("k")), every_s=0.01)
+        streams = [watched._stream() for _ in range(2)]
+        opened = [await anext(s) for s in streams]  # both look before anything changes
+        firsts = [[opened[i], await anext(s), await anext(s)] for i, s in enumerate(streams)]
+        for stream in streams:
+            await stream.aclose()
+        assert watched._watcher is not None
+        await asyncio.wait_for(watched._watcher, 5)  # nobody looks any more: it ends
+        return (*firsts, len(watched._open))
+
+    one, two, left = asyncio.run(asyncio.wait_for(run(), 20))
+    assert one[1:] == two[1:] and left == 0
+    assert one[1].startswith("event: turn\n") and "&lt;script&gt;" in one[1]
+    assert "<script>" not in one[1]
+    assert one[2].startswith("event: status\n")
