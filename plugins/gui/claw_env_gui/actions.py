@@ -74,6 +74,14 @@ def key(name: Any) -> str:
     return found
 
 
+def said_key(name: str) -> str:
+    """Return what `key` reads as this X name."""
+    return _SAID.get(name, name)
+
+
+_SAID = {name: said for said, name in reversed(KEYS.items()) if said.strip()}
+
+
 def button(name: Any) -> str:
     if name is None:
         return "left"

@@ -54,7 +54,7 @@ def of_desk(raw: dict[str, Any]) -> Node:
     return Node(
         str(raw.get("role") or ""), _clean(raw.get("name")), frozenset(raw.get("states") or ()),
         (box[0], box[1], box[2], box[3]) if box else None,
-        None if raw.get("text") is None else str(raw["text"]), raw.get("value"),
+        None if raw.get("text") is None else _without_marks(str(raw["text"])), raw.get("value"),
         _clean(raw.get("description")),
         tuple(of_desk(child) for child in raw.get("children") or ()),
     )
@@ -76,7 +76,7 @@ def _of_element(element: ElementTree.Element) -> Node:
     return Node(
         element.tag.replace("-", " "), _clean(element.get("name")), states,
         (int(at[1]), int(at[2]), int(size[1]), int(size[2])) if at and size else None,
-        (element.text or "").strip() or None, None, _clean(found.get("description")),
+        _without_marks(element.text or "") or None, None, _clean(found.get("description")),
         tuple(_of_element(child) for child in element),
     )
 
@@ -137,6 +137,11 @@ def _line(node: Node) -> str:
 def _short(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= MAX_LABEL else text[: MAX_LABEL - 3] + "..."
+
+
+def _without_marks(text: str) -> str:
+    """Where a part of its own stands in a text there is a mark."""
+    return text.replace("\ufffc", "").strip() if "\ufffc" in text else text
 
 
 def _clean(value: Any) -> str:
