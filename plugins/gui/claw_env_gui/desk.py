@@ -478,9 +478,8 @@ class Tree:
     def node(self, it: Any) -> dict[str, Any] | None:
         states = it.get_state_set()
         kinds = self.Atspi.StateType
-        if depthless := it.get_role_name() in ("table cell",):
-            depthless = not states.contains(kinds.SHOWING)
-        if depthless or not states.contains(kinds.VISIBLE):
+        # what is below something that does not show does not show either: closed menus, hidden tabs
+        if not states.contains(kinds.SHOWING):
             return None
         names = [name for name in (
             "showing", "enabled", "focused", "checked", "selected", "editable", "expanded",

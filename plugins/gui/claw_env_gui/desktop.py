@@ -25,7 +25,7 @@ HOME = "/home/user"
 USER = "1000:1000"
 START_S = 30.0
 ASK_S = 20.0
-APPS = ("chromium", "gnumeric", "mousepad", "pcmanfm", "xterm")
+APPS = ("chromium", "gnumeric", "mousepad", "thunar", "xterm")
 """applications of the image, by the programs that start them"""
 
 

@@ -104,7 +104,9 @@ def _says(node: Node) -> bool:
 def lines(nodes: list[Node], size: tuple[int, int], *, max_lines: int = MAX_LINES,
           max_chars: int = MAX_CHARS) -> str:
     """Return one line for each node: role, name, text, state, and where to click."""
-    kept = shown(nodes, size)
+    # the window in front first: what is cut off then is what lies behind
+    front = sorted(nodes, key=lambda app: not any("active" in n.states for n in app.children))
+    kept = shown(front, size)
     made: list[str] = []
     used = 0
     for node in kept[:max_lines]:

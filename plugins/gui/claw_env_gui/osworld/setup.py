@@ -135,7 +135,7 @@ def _open(stage: Stage, args: Mapping[str, Any]) -> None:
         stage.machine.settle()
         return
     if stage.machine.run(["test", "-d", path]).exit_code == 0:
-        return _start(stage, ["pcmanfm", path])
+        return _start(stage, ["thunar", path])
     if stage.machine.run(["test", "-f", path]).exit_code != 0:
         raise SetupError(f"there is no {path!r} to open")
     program = OPENERS.get(Path(path).suffix.lower())
