@@ -1,4 +1,4 @@
-# make demo | test | test-all | lint | bench | sglang | adapters | docker | chromium
+# make demo | test | test-all | lint | bench | sglang | adapters | docker | desktop | chromium
 # Every target makes .venv and installs what it needs first; nothing else has to be typed.
 
 PYTHON ?= python3
@@ -8,7 +8,7 @@ READY  := $(VENV)/ready
 SGLANG := .venv-sglang
 ADAPTERS := .venv-adapters
 
-.PHONY: demo test test-all lint bench sglang adapters docker chromium clean
+.PHONY: demo test test-all lint bench sglang adapters docker desktop chromium clean
 
 demo: $(READY)
 	$(BIN)/python -m claw_env_personal.demo $(ARGS)
@@ -44,6 +44,10 @@ $(ADAPTERS)/ready: tools/install_adapters.sh pyproject.toml tests/sdk/adapters/p
 # an engine and the base image of sandboxes; does nothing where both are there
 docker:
 	bash tools/docker.sh
+
+# the desktop image of the gui plugin, on that base; likewise
+desktop:
+	bash tools/desktop.sh
 
 # the browser that tests look at the dashboard with
 chromium:

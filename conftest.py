@@ -107,6 +107,18 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="session")
+def needs_desktop(needs_docker: None) -> None:
+    """The image of the gui plugin's desktop; tools/desktop.sh makes it."""
+    from claw.errors import ClawError
+    from claw.sdk.sandbox import images
+
+    try:
+        images.about("claw/desktop:bookworm")
+    except ClawError as error:
+        missing("the desktop image", f"{error}; make it: make desktop")
+
+
+@pytest.fixture(scope="session")
 def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The python of a new virtual environment that holds claw-rl, its dependencies and pytest."""
     folder = tmp_path_factory.mktemp("fresh")

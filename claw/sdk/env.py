@@ -24,6 +24,10 @@ class Env(Protocol):
     """Plays one task once. Sync or async methods; closing twice is fine.
 
     There is no reset: a new task, or a new attempt, is a new Env.
+
+    An Env may also have `shown(messages) -> messages`: what the policy sees of the conversation so
+    far, asked before each of its turns. So old screens leave a prompt that would else grow by one
+    with every turn.
     """
 
     tools: list[dict[str, Any]]

@@ -172,7 +172,7 @@ class Episode:
         if self.limits.tokens:
             left = self.limits.tokens - self.num_tokens
             sampling["max_tokens"] = min(left, self.limits.reply_tokens)
-        ask = Ask(self.messages, self.tools, sampling, kind=self.kind)
+        ask = Ask(await self._shown(), self.tools, sampling, kind=self.kind)
         limit = asyncio.timeout_at(self._until)
         try:
             async with limit:
@@ -185,6 +185,13 @@ class Episode:
             if error.code == "context_length_exceeded":
                 return End.CONTEXT
             raise
+
+    async def _shown(self) -> list[Message]:
+        """The conversation as the environment lets the policy see it."""
+        if not hasattr(self._env, "shown"):
+            return self.messages
+        with boundary(Boundary.ENV):
+            return list(await self._call(self._env.shown, list(self.messages)))
 
     # --- judging and reporting ---------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""OSWorld's task JSON: read fully, set up, evaluated by its rules."""
