@@ -5,6 +5,8 @@ Does not own: token ids and log-probs, which stay in the journal.
 """
 
 import json
+import re
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +14,33 @@ from typing import Any
 
 SCHEMA = "ATIF-v1.6"
 Message = Mapping[str, Any]
+
+
+class Record:
+    """What is said in one episode, noted as it is said, and written at its end."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self._usages: list[dict[str, int]] = []
+        self._times: list[float] = []
+
+    def note(self, *said: dict[str, Any], usage: Mapping[str, int] | None = None) -> None:
+        """Note messages; `usage` holds the token counts of a reply."""
+        self.messages += said
+        self._times += [time.time()] * len(said)
+        if usage is not None:
+            self._usages.append(dict(usage))
+
+    def write(
+        self, folder: str, *, task: str, attempt: str, agent: str, version: str,
+        tools: Sequence[Mapping[str, Any]], extra: Mapping[str, Any],
+    ) -> None:
+        """Write a file of its own into `folder`, named after the task and the attempt."""
+        made = trajectory(self.messages, session_id=attempt, agent=agent, version=version,
+                          tools=tools, usages=self._usages, times=self._times,
+                          extra={"task": task, **extra})
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "_", task)[:80]
+        write(Path(folder).expanduser() / f"{name}-{attempt}.json", made)
 
 
 def trajectory(

@@ -30,14 +30,17 @@ class About:
     """empty: root"""
     workdir: str
     """empty: /"""
+    id: str = ""
+    """the engine's digest of it"""
 
 
 @lru_cache(maxsize=1024)
 def about(image: str) -> About:
     """Return what an image says; SandboxError when the engine has none of that name."""
     with engine.speaking("looking at an image", image):
-        config = engine.api().inspect_image(image).get("Config") or {}
-    return About(config.get("User") or "", config.get("WorkingDir") or "")
+        told = engine.api().inspect_image(image)
+    config = told.get("Config") or {}
+    return About(config.get("User") or "", config.get("WorkingDir") or "", told.get("Id") or "")
 
 
 def build(folder: Path, *, timeout_s: float = 600.0) -> str:
@@ -49,12 +52,13 @@ def build(folder: Path, *, timeout_s: float = 600.0) -> str:
         raise SandboxError("there is nothing to build", found=f"no Dockerfile in {folder}")
     tag = f"{BUILT}:{digest(folder)[:24]}"
     with _building[tag]:
-        if not _exists(tag):
+        if not exists(tag):
             _build(folder, tag, timeout_s)
     return tag
 
 
-def _exists(tag: str) -> bool:
+def exists(tag: str) -> bool:
+    """Whether the engine has an image of that name."""
     import docker
 
     with engine.speaking("looking for an image", tag):
@@ -90,5 +94,5 @@ def _build(folder: Path, tag: str, timeout_s: float) -> None:
                     raise too_late
         except urllib3.exceptions.ReadTimeoutError:  # the SDK lets it through while it streams
             raise too_late from None
-    if not _exists(tag):
+    if not exists(tag):
         raise SandboxError(f"{folder}/Dockerfile made no image", found="\n".join(said)[-2000:])

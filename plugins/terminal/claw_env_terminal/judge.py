@@ -1,7 +1,7 @@
 """The signals: the task's tests say the outcome, the commands' exit codes judge each turn.
 
 Owns: from grades and exit codes to verdicts.
-Does not own: running the tests (`grade`), the words of hints (`hints`).
+Does not own: running the tests (`grade`), votes on turns and hints (claw.sdk.shell).
 
 A checker plays the judge here, and its figures are labelled so; `judge.kind = "model"` asks a
 language model about each turn instead, and the outcome still comes from the tests.
@@ -10,9 +10,9 @@ language model about each turn instead, and the outcome still comes from the tes
 import asyncio
 
 from claw.sdk import Case, Verdict
+from claw.sdk.shell import verdicts
 
-from . import hints
-from .env import Acted, TerminalEnv
+from .env import TerminalEnv
 from .grade import Grade
 from .settings import TerminalConfig
 
@@ -32,24 +32,13 @@ class CommandsJudge:
         env = case.metadata.get("env")
         if not isinstance(env, TerminalEnv):
             return Verdict(reason="no terminal episode")
-        index = int(case.metadata.get("index", -1))
-        acted = env.acted[index] if 0 <= index < len(env.acted) else None
+        acted, hinted = verdicts.acted_in(case, env.acted), self._config.hints
         if not case.final:
-            return self._of_turn(acted)
+            return verdicts.of_turn(acted, hinted=hinted)
         graded = await asyncio.to_thread(env.grade)
-        number = outcome(graded, self._config.outcome)
-        vote = 1 if graded.is_solved else -1
-        given = hints.of(acted) if self._config.hints and acted is not None else ()
-        return Verdict(vote, (vote,), number, given, graded.reason)
-
-    def _of_turn(self, acted: Acted | None) -> Verdict:
-        if acted is None:
-            return Verdict(reason="the turn was not seen")
-        vote = 1 if set(acted.kinds) == {"ok"} else -1
-        given = hints.of(acted) if self._config.hints else ()
-        codes = ", ".join(str(c) for c in acted.exit_codes if c is not None)
-        reason = ", ".join(acted.kinds) + (f"; exit code {codes}" if codes else "")
-        return Verdict(vote, (vote,), hints=given, reason=reason)
+        return verdicts.of_last(
+            acted, hinted=hinted, number=outcome(graded, self._config.outcome),
+            is_solved=graded.is_solved, reason=graded.reason)
 
 
 def outcome(graded: Grade, kind: str) -> float:

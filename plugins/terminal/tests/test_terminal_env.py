@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claw_env_terminal.env import Acted, TerminalEnv
+from claw_env_terminal.env import TerminalEnv
 from claw_env_terminal.grade import Grade
-from claw_env_terminal.hints import of as hints_of
 from claw_env_terminal.judge import CommandsJudge, outcome
 from claw_env_terminal.settings import TerminalConfig
 from claw_env_terminal.tasks import of_path
-from claw_env_terminal.tools import chosen, schemas
 
 from claw.records import FinishReason
-from claw.sdk import Case, EnvTurn, Message, Task, Verdict
+from claw.sdk import Case, EnvTurn, Message, Task, UsageError, Verdict
 from claw.sdk.env import assistant
 from claw.sdk.formats.folder import FormatError
+from claw.sdk.shell.hints import of as hints_of
+from claw.sdk.shell.talk import Acted
+from claw.sdk.shell.tools import chosen, schemas
 
 Folder = Callable[..., Path]
 Episode = Callable[..., TerminalEnv]
@@ -156,7 +157,7 @@ def test_a_call_that_could_not_be_read_is_no_end(folder: Folder, episode: Episod
 
 def test_tools_are_chosen_by_name() -> None:
     assert chosen(("shell_exec",)) == ["shell_exec", "finish"]
-    with pytest.raises(FormatError, match="no such tool"):
+    with pytest.raises(UsageError, match="no such tool"):
         chosen(("bash",))
     for tool in schemas(chosen(())):
         parameters = tool["function"]["parameters"]

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from claw_env_terminal import files
-from claw_env_terminal.screen import ScreenError, Screens
-from claw_env_terminal.shell import Done, Shell
 
 from claw.sdk.sandbox import Sandbox, open_sandbox
+from claw.sdk.shell import files
+from claw.sdk.shell.commands import Done, Shell
+from claw.sdk.shell.screen import ScreenError, Screens
 
 pytestmark = pytest.mark.real
 

@@ -1,10 +1,10 @@
 """What a failed command teaches, in words of ours: no sentence of a tool's output gets into a hint.
 
 Owns: from how a turn failed to 1 or 2 sentences.
-Does not own: whether hints are made (`plugin.terminal.hints`), what is learned from them.
+Does not own: whether hints are made, what is learned from them.
 """
 
-from .env import Acted
+from claw.sdk.shell.talk import Acted
 
 BY_KIND = {
     "unreadable": "Answer with exactly one action in the form that the instructions ask for, and "

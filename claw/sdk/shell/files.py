@@ -4,7 +4,7 @@ Owns: read, write and edit, bounded.
 Does not own: the sandbox's own file calls, which know no agent and serve the grading.
 """
 
-from .shell import Shell, as_bytes
+from claw.sdk.shell.commands import Shell, as_bytes
 
 MAX_FILE = 1 << 20
 

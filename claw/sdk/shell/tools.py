@@ -11,11 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from claw.sdk.formats.folder import FormatError
-
-from . import files
-from .screen import ScreenError, Screens
-from .shell import Done, Shell
+from claw.errors import UsageError
+from claw.sdk.shell import files
+from claw.sdk.shell.commands import Done, Shell
+from claw.sdk.shell.screen import ScreenError, Screens
 
 MAX_CALL_S = 600.0
 
@@ -124,11 +123,10 @@ SCHEMAS: dict[str, type[Arguments]] = {
 
 
 def chosen(names: tuple[str, ...]) -> list[str]:
-    """Return the names of the tools to offer; `finish` is always among them."""
+    """Return the names of the tools to offer; none means all, and `finish` is always among them."""
     wrong = [name for name in names if name not in SCHEMAS]
     if wrong:
-        raise FormatError("no such tool", found=f"plugin.terminal.tools: {', '.join(wrong)}",
-                          allowed=", ".join(SCHEMAS))
+        raise UsageError("no such tool", found=", ".join(wrong), allowed=", ".join(SCHEMAS))
     return [name for name in SCHEMAS if not names or name in names or name == "finish"]
 
 
@@ -152,8 +150,9 @@ class Tools:
     def __init__(
         self, shell: Shell, names: list[str], *, timeout_s: float, max_output: int
     ) -> None:
-        self._shell, self._screens, self._names = shell, Screens(shell), names
-        self._timeout_s, self._max_output = timeout_s, max_output
+        """`max_output` bounds the bytes of one command's output that are kept, not those shown."""
+        self.shell, self.timeout_s, self.max_output = shell, timeout_s, max_output
+        self._screens, self._names = Screens(shell), names
         self._do: Mapping[str, Callable[[Any], Result]] = {
             "shell_exec": self._exec, "shell_start": self._start, "shell_view": self._view,
             "shell_write_to_process": self._write, "shell_write_content_to_file": self._write_file,
@@ -177,9 +176,13 @@ class Tools:
 
     def command(self, command: str, timeout_s: float = 0.0) -> Result:
         """Run a command in the shell, as `shell_exec` does."""
-        limit = timeout_s or self._timeout_s
-        done = self._shell.run(command, timeout_s=limit, max_output=4 * self._max_output)
-        return Result(*_told(done, limit), done.exit_code)
+        limit = timeout_s or self.timeout_s
+        done = self.shell.run(command, timeout_s=limit, max_output=self.max_output)
+        return self.told(done, limit)
+
+    def told(self, done: Done, limit_s: float) -> Result:
+        """Return what the policy is told of a command that has ended."""
+        return Result(*_told(done, limit_s), done.exit_code)
 
     def _exec(self, a: Exec) -> Result:
         return self.command(a.command, a.timeout_s)
@@ -196,13 +199,13 @@ class Tools:
         return Result(self._screens.view(a.id, wait_for=a.wait_for))
 
     def _write_file(self, a: WriteFile) -> Result:
-        return Result(files.write(self._shell, a.file_path, a.content))
+        return Result(files.write(self.shell, a.file_path, a.content))
 
     def _read_file(self, a: ReadFile) -> Result:
-        return Result(files.read(self._shell, a.file_path, first=a.first, count=a.count))
+        return Result(files.read(self.shell, a.file_path, first=a.first, count=a.count))
 
     def _edit_file(self, a: EditFile) -> Result:
-        return Result(files.edit(self._shell, a.file_path, a.old, a.new))
+        return Result(files.edit(self.shell, a.file_path, a.old, a.new))
 
 
 def _told(done: Done, limit_s: float) -> tuple[str, str]:

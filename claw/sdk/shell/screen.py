@@ -1,13 +1,13 @@
 """Interactive programs on a screen: tmux in the sandbox.
 
 Owns: starting a program, keys and text to it, reading the screen, waiting for text.
-Does not own: the shell's state (`shell`), which a program starts with.
+Does not own: the shell's state (`commands`), which a program starts with.
 """
 
 import re
 import time
 
-from .shell import ENTER, Shell, as_bytes
+from claw.sdk.shell.commands import ENTER, Shell, as_bytes
 
 WIDTH, HEIGHT, HISTORY = 100, 30, 2000
 ID = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
