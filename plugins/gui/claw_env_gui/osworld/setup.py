@@ -18,7 +18,7 @@ from ..spaces import gui_source
 from . import files
 from .task import DesktopTask, Step
 
-WINDOW_S = 20.0
+WINDOW_S = 45.0
 """how long an application may take to show its window"""
 OPENERS = {
     ".txt": "mousepad", ".md": "mousepad", ".csv": "mousepad", ".log": "mousepad", ".py": "mousepad",
