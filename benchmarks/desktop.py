@@ -46,7 +46,8 @@ def one(times: dict[str, list[float]], count: int) -> None:
             times["screenshot"].append(timed(desktop.screenshot))
             times["click"].append(timed(lambda: desktop.do(
                 Action("click", {"x": 640.0, "y": 400.0}))))
-            times["10 keys"].append(timed(lambda: desktop.do(Action("write", {"text": "ten words!"}))))
+            times["10 keys"].append(timed(lambda: desktop.do(
+                Action("write", {"text": "ten words!"}))))
             times["tree"].append(timed(desktop.nodes))
     finally:
         times["close"].append(timed(desktop.close))

@@ -101,7 +101,8 @@ class Desktop:
 
     def settle(self, still_s: float = 0.25, limit_s: float = 2.0) -> bool:
         """Wait until nothing moves; False when something still does at the end."""
-        return bool(self._ask("settle", still_s=still_s, limit_s=limit_s, timeout_s=limit_s + ASK_S))
+        return bool(self._ask("settle", still_s=still_s, limit_s=limit_s,
+                              timeout_s=limit_s + ASK_S))
 
     # --- acting -------------------------------------------------------------------------------
 

@@ -21,7 +21,8 @@ AT_ONCE = 4
 def test_there_are_enough_and_each_has_its_scripts() -> None:
     assert len(NAMES) >= 10
     for name in NAMES:
-        right, wrong = (oracle.read(SHIPPED / name / f"{kind}.json") for kind in ("oracle", "wrong"))
+        right, wrong = (oracle.read(SHIPPED / name / f"{kind}.json")
+                        for kind in ("oracle", "wrong"))
         assert right != wrong and right[-1]["action_type"] in ("DONE", "FAIL")
 
 

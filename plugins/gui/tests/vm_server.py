@@ -85,7 +85,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/setup/launch":
             desk.launch(said["command"])
             return 200, b"launched"
-        window = window_named(desk, str(said.get("window_name")), is_strict=said.get("strict", False))
+        window = window_named(desk, str(said.get("window_name")),
+                              is_strict=said.get("strict", False))
         if window is None:
             return 404, b"no such window"
         (desk.activate if self.path == "/setup/activate_window" else desk.close_window)(window)
@@ -123,7 +124,8 @@ def _xml(apps: list[Node]) -> str:
     from xml.etree import ElementTree
 
     def element(node: Node) -> ElementTree.Element:
-        made = ElementTree.Element(ROLE.sub("-", node.role.lower()) or "unknown", {"name": node.name})
+        tag = ROLE.sub("-", node.role.lower()) or "unknown"
+        made = ElementTree.Element(tag, {"name": node.name})
         for state in node.states:
             made.set("{https://accessibility.ubuntu.example.org/ns/state}" + state, "true")
         if node.box:
