@@ -93,6 +93,19 @@ def why(
 
 
 @app.command()
+def view(
+    folder: Annotated[Path, typer.Argument(help="A trajectory folder with screens in it.")],
+    out: Annotated[Path, typer.Option(help="A .png is a strip, a .gif moves.")] = Path("view.png"),
+    width: Annotated[int, typer.Option(min=80, max=1920, help="Pixels of one screen.")] = 480,
+    columns: Annotated[int, typer.Option(min=1, max=20, help="Screens in a row.")] = 3,
+) -> None:
+    """Show the screens of an episode: what was done, and what was seen then."""
+    from claw.engine.view import write
+
+    typer.echo(write(folder, out, width=width, columns=columns))
+
+
+@app.command()
 def turns(
     run: Run = "", last: Annotated[int, typer.Option(help="How many.")] = 20,
 ) -> None:

@@ -60,7 +60,8 @@ def test_the_configuration_reference_has_every_setting_with_its_default() -> Non
     assert text == config.reference()
 
 
-@pytest.mark.parametrize("words", [[], ["train"], ["serve"], ["eval"], ["why"], ["rollback"],
+@pytest.mark.parametrize("words", [[], ["train"], ["serve"], ["eval"], ["why"], ["view"],
+                                   ["rollback"],
                                    ["config"], ["plugin"], ["plugin", "new"], ["plugin", "check"],
                                    ["env"], ["env", "list"], ["env", "inspect"], ["env", "check"],
                                    ["env", "host"]])

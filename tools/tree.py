@@ -10,15 +10,18 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("claw", "plugins/personal", "plugins/terminal", "plugins/toolcall")
+FOLDERS = ("claw", "plugins/personal", "plugins/terminal", "plugins/toolcall",
+           "plugins/gui")
 DATA = {"tests", "shipped"}
 """folders whose files are no source of a package"""
 OTHER = {
-    "Makefile": "demo, test, test-all, lint, bench, sglang, adapters, docker",
+    "Makefile": "demo, test, test-all, lint, bench, sglang, adapters, docker, desktop",
     "tools/install.sh": "makes .venv; the CPU build of torch where there is no GPU",
     "tools/install_sglang.sh": "makes .venv-sglang, the environment of SGLang workers",
     "tools/install_adapters.sh": "makes .venv-adapters: verifiers and openenv, for tests",
     "tools/docker.sh": "brings up a container engine and the base image of sandboxes",
+    "tools/desktop.sh": "makes the desktop image of the gui plugin on that base",
+    "tools/desktop/Dockerfile": "what is in that image",
     "tools/tree.py": "prints this tree",
     ".ci/run": "lint and every test on a clean checkout",
     "conftest.py": "test options; a missing real part skips or fails",

@@ -132,6 +132,7 @@ class RemoteEnv:
         made = client.call(_request("env.make", config, record=fields))
         self.id = str(made["env"])
         self.tools: list[dict[str, Any]] = list(made.get("tools") or ())
+        self._has_shown = bool(made.get("has_shown"))
         self._is_closed = False
 
     def start(self) -> list[Message]:
@@ -144,21 +145,32 @@ class RemoteEnv:
         fields, _ = wire.pack(turn)
         return self._turn(_request("env.reply", self._config, env=self.id, record=fields))
 
+    def shown(self, messages: list[Message]) -> list[Message]:
+        """Return what the policy sees of the conversation."""
+        if not self._has_shown:
+            return messages
+        request = _request("env.shown", self._config, env=self.id, messages=messages)
+        return _messages_of(self._client.call(request)) or []
+
     def _turn(self, request: wire.Message) -> list[Message] | None:
         answer = self._client.call(request)
         self.tools = list(answer.get("tools") or ())
-        messages = answer.get("messages")
-        if messages is None:
-            return None
-        if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
-            raise RemoteError("the host answered with what are no messages")
-        return messages
+        return _messages_of(answer)
 
     def close(self) -> None:
         """Free it there; closing twice is fine."""
         if not self._is_closed:
             self._is_closed = True
             self._client.call(_request("env.close", self._config, env=self.id), 90.0)
+
+
+def _messages_of(answer: Any) -> list[Message] | None:
+    messages = answer.get("messages")
+    if messages is None:
+        return None
+    if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
+        raise RemoteError("the host answered with what are no messages")
+    return messages
 
 
 class RemoteJudge:

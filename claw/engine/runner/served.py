@@ -152,6 +152,10 @@ class Served:
                 return await self._make(peer, message)
             case "env.start" | "env.reply":
                 return await self._turn(peer, message)
+            case "env.shown":
+                env = self._env(str(message["env"]))
+                shown = await env.lane.call(env.env.shown, message["messages"], deadline_s=CALL_S)
+                return {"messages": list(shown)}
             case "env.close":
                 await self._close(str(message["env"]))
                 return {}
@@ -226,7 +230,7 @@ class Served:
             raise
         id = new_id("env")
         self._envs[id] = _Env(env, lane, peer)
-        return {"env": id, "tools": _tools(env)}
+        return {"env": id, "tools": _tools(env), "has_shown": hasattr(env, "shown")}
 
     async def _turn(self, peer: bytes, message: Message) -> dict[str, Any]:
         held = self._env(str(message["env"]))

@@ -65,7 +65,8 @@ class Conversation:
             except (LineLost, ValueError) as error:
                 # what comes later would be taken for the answer to something else
                 self._channel.close()
-                raise SandboxError("the program in the sandbox is lost", found=str(error)) from error
+                raise SandboxError("the program in the sandbox is lost",
+                                   found=str(error)) from error
         return answer, data
 
     def close(self) -> None:

@@ -102,7 +102,8 @@ def text(value: Any) -> str:
         raise Unreadable(f"text must be a string, not {value!r}"[:120])
     if len(value) > MAX_TEXT:
         raise Unreadable(f"{len(value)} characters are too many for one action; at most {MAX_TEXT}")
-    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\0", "")
+    whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return whole.replace("\0", "")
 
 
 def at(x: Any, y: Any) -> dict[str, float]:

@@ -99,7 +99,8 @@ class Session:
         os.close(bus_write)
         os.environ["DBUS_SESSION_BUS_ADDRESS"] = _line(bus_read, 15.0, "the message bus")
         _line(read, 15.0, "the X server")
-        self.own["at-spi"] = self._spawn(["/usr/libexec/at-spi-bus-launcher", "--launch-immediately"])
+        self.own["at-spi"] = self._spawn(
+            ["/usr/libexec/at-spi-bus-launcher", "--launch-immediately"])
         for name in self.commands:
             self.own[name] = self._spawn(self.commands[name])
         self._spawn(["xsetroot", "-solid", "#2e3440", "-cursor_name", "left_ptr"]).wait()
@@ -338,7 +339,8 @@ class Screen:
                 at = window.translate_coords(self.root, 0, 0)
             except Exception:  # the window is gone
                 continue
-            title = self._property(window, "_NET_WM_NAME") or self._property(window, "WM_NAME") or b""
+            title = (self._property(window, "_NET_WM_NAME")
+                     or self._property(window, "WM_NAME") or b"")
             kind = self._property(window, "WM_CLASS") or b""
             pid = self._property(window, "_NET_WM_PID")
             states = list(self._property(window, "_NET_WM_STATE") or ())
@@ -352,16 +354,12 @@ class Screen:
         return made
 
     def tell(self, id: int, what: str) -> None:
-        """Ask the window manager to activate, close or maximise a window."""
+        """Ask the window manager to activate or close a window."""
         from Xlib.protocol import event
 
         window = self.display.create_resource_object("window", id)
-        if what == "maximise":
-            atoms = [self.display.get_atom(f"_NET_WM_STATE_MAXIMIZED_{a}") for a in ("HORZ", "VERT")]
-            name, data = "_NET_WM_STATE", [1, *atoms, 2, 0]
-        else:
-            name = "_NET_ACTIVE_WINDOW" if what == "activate" else "_NET_CLOSE_WINDOW"
-            data = [2 if what == "activate" else 0, 0, 0, 0, 0]
+        name = "_NET_ACTIVE_WINDOW" if what == "activate" else "_NET_CLOSE_WINDOW"
+        data = [2 if what == "activate" else 0, 0, 0, 0, 0]
         said = event.ClientMessage(window=window, client_type=self.display.get_atom(name),
                                    data=(32, data))
         mask = self.X.SubstructureRedirectMask | self.X.SubstructureNotifyMask

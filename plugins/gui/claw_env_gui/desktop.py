@@ -23,8 +23,9 @@ from .machine import Ended, Failed, Window
 IMAGE = "claw/desktop:bookworm"
 HOME = "/home/user"
 USER = "1000:1000"
-START_S = 30.0
-ASK_S = 20.0
+START_S = 60.0
+ASK_S = 60.0
+"""far more than any answer takes; the machine may be busy with others"""
 APPS = ("chromium", "gnumeric", "mousepad", "thunar", "xterm")
 """applications of the image, by the programs that start them"""
 
@@ -100,7 +101,8 @@ class Desktop:
 
     def settle(self, still_s: float = 0.25, limit_s: float = 2.0) -> bool:
         """Wait until nothing moves; False when something still does at the end."""
-        return bool(self._ask("settle", still_s=still_s, limit_s=limit_s, timeout_s=limit_s + ASK_S))
+        return bool(self._ask("settle", still_s=still_s, limit_s=limit_s,
+                              timeout_s=limit_s + ASK_S))
 
     # --- acting -------------------------------------------------------------------------------
 

@@ -17,6 +17,9 @@ from .osworld.evaluate import Score
 from .settings import GuiConfig
 
 VOTES = 3
+TEMPERATURE = 0.6
+MAX_TOKENS = 1024
+DEADLINE_S = 120.0
 PROMPT = """\
 You grade one action at a computer by the screens before and after it. Give 1 when the action is a
 step towards the task, -1 when it is not: it missed, it did the wrong thing, or nothing happened.
@@ -92,7 +95,8 @@ class PicturesJudge:
         if acted is None or not acted.before or not acted.after:
             return Verdict(reason="there are no two screens to compare")
         messages = self._messages(env, case, acted)
-        answers, errors = await within(120.0, [self._ask(messages, 0.6, 1024) for _ in range(VOTES)])
+        asked = [self._ask(messages, TEMPERATURE, MAX_TOKENS) for _ in range(VOTES)]
+        answers, errors = await within(DEADLINE_S, asked)
         votes = tuple(None if answer is None else vote_in(answer) for answer in answers)
         vote, reason = majority(votes)
         return Verdict(vote, votes, reason=f"{reason} ({errors[0]})" if errors else reason)

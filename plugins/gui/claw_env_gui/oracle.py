@@ -6,7 +6,8 @@ Does not own: doing it: every step goes through the episode's `reply`.
 
 A script is a list of steps. A step is an action of `computer_13`, or points at something that the
 accessibility tree shows: {"action_type": "CLICK", "on": {"role": "menu", "name": "File"}}. A
-"wait_for" of a step names a window, or something in the tree, that must be there before it.
+"wait_for" of a step names a window, or something in the tree, that must be there before it; with
+"wait_gone" no window may have that in its title any more, such as the * of what is not saved.
 """
 
 import json
@@ -23,7 +24,7 @@ from .env import GuiEnv
 from .spaces import computer13, say
 from .tree import Node
 
-FIND_S = 20.0
+FIND_S = 60.0
 SCRIPT = "oracle.json"
 
 
@@ -59,6 +60,8 @@ def action_of(step: dict[str, Any], env: GuiEnv) -> Action:
     given = dict(step)
     if wanted := given.pop("wait_for", None):
         _until(env, lambda: _is_there(env, wanted), f"{wanted!r}")
+    if gone := given.pop("wait_gone", None):
+        _until(env, lambda: not any(gone in w.title for w in env.machine.windows()), f"no {gone!r}")
     if on := given.pop("on", None):
         found = _until(env, lambda: _node(env, on), f"{on}")
         x, y, width, height = found.box or (0, 0, 0, 0)

@@ -91,7 +91,8 @@ def _is_on(node: Node, size: tuple[int, int]) -> bool:
         return False
     x, y, width, height = node.box
     # what is hidden has a box far outside
-    return width > 0 and height > 0 and x + width > 0 and y + height > 0 and x < size[0] and y < size[1]
+    return (width > 0 and height > 0
+            and -width < x < size[0] and -height < y < size[1])
 
 
 def _says(node: Node) -> bool:

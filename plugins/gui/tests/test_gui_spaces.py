@@ -25,7 +25,8 @@ def click(**more: Any) -> Action:
     '```json\n{"action_type": "CLICK", "parameters": {"x": 3, "y": 4}}\n```',
     '{"action_type": "CLICK", "x": 3, "y": 4} and nothing else',
     'I click.\n```\n[{"action_type": "CLICK", "parameters": {"x": 3, "y": 4, "button": "left"}}]',
-    '<think>```json\n{"action_type": "FAIL"}\n```</think>```\n{"action_type":"CLICK","x":3,"y":4}\n```',
+    '<think>```json\n{"action_type": "FAIL"}\n```</think>'
+    '```\n{"action_type":"CLICK","x":3,"y":4}\n```',
 ])
 def test_computer_13_is_read_with_and_without_a_block(said: str) -> None:
     assert read("computer_13", said) == [click()]
@@ -80,7 +81,8 @@ pyautogui.scroll(-5)
 time.sleep(0.5)
 ```"""
     assert read("pyautogui", said) == [
-        click(), click(x=6.0, y=3.0, count=2), Action("keys", {"names": ["Control_L", "Shift_L", "t"]}),
+        click(), click(x=6.0, y=3.0, count=2),
+        Action("keys", {"names": ["Control_L", "Shift_L", "t"]}),
         Action("write", {"text": "it's <ok>\n"}),
         *[Action("keys", {"names": [n]}) for n in ("Up", "Return") * 2],
         Action("key", {"name": "Shift_L", "down": True}), Action("keys", {"names": ["Down"]}),
@@ -142,8 +144,9 @@ def test_a_call_that_cannot_be_used_says_why(arguments: Any, why: str) -> None:
 
 @pytest.mark.parametrize("space", ["computer_13", "pyautogui", "computer_use"])
 @pytest.mark.parametrize("action", [
-    click(x=640.0, y=400.0), click(x=640.0, y=400.0, button="right"), Action("move", {"x": 64.0, "y": 8.0}),
-    Action("write", {"text": "it's\n\"ä\" \\ ```"}), Action("keys", {"names": ["Control_L", "Page_Up"]}),
+    click(x=640.0, y=400.0), click(x=640.0, y=400.0, button="right"),
+    Action("move", {"x": 64.0, "y": 8.0}), Action("write", {"text": "it's\n\"ä\" \\ ```"}),
+    Action("keys", {"names": ["Control_L", "Page_Up"]}),
     Action("keys", {"names": ["exclam"]}), Action("scroll", {"direction": "up", "count": 3}),
     Action("done"), Action("fail"),
 ], ids=lambda a: a.kind)

@@ -74,6 +74,27 @@ def test_a_turn_is_asked_with_the_whole_conversation_and_its_next_state_reported
     }
 
 
+def test_an_environment_may_show_less_of_the_conversation_than_there_was(address):
+    class Short(EchoEnv):
+        def shown(self, messages):
+            return messages[-1:]
+
+    plugin = DoublePlugin(make_env=lambda t: Short(2, "say"))
+    results, actor, _ = play(address, plugin, overrides=("rollout.n=1",))
+    asked = [[m["content"] for m in ask["record"]["messages"]] for ask in actor.of("turn.ask")]
+    assert asked == [["say"], ["You said: hello there"]] and results[0].end == End.DONE
+
+
+def test_what_an_environment_shows_may_fail_as_its_own(address):
+    class Broken(EchoEnv):
+        def shown(self, messages):
+            raise ValueError("blind")
+
+    plugin = DoublePlugin(make_env=lambda t: Broken(2, "say"))
+    results, _, _ = play(address, plugin, overrides=("rollout.n=1",))
+    assert [(r.end, r.failure) for r in results] == [(End.FAILED, "env: ValueError: blind")]
+
+
 def test_without_a_judge_of_its_own_a_plugins_turns_are_left_to_the_actor(address):
     _, actor, _ = play(address, overrides=("rollout.n=1",))
     assert [signals_of(m) for m in actor.of("trace.next")] == [[]]

@@ -165,6 +165,18 @@ def test_an_environment_there_answers_turn_by_turn_and_closes_twice(host):
         env.reply(turn)
 
 
+def test_an_environment_there_says_what_the_policy_sees_of_a_conversation(host):
+    class Short(EchoEnv):
+        def shown(self, messages):
+            return messages[-1:]
+
+    made = iter([Short(2, "say"), EchoEnv(2, "say")])
+    at = RemoteConfig(address=host(DoublePlugin(make_env=lambda t: next(made))))
+    said = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    short, plain = (RemoteEnv(remote.client_of(at), at, task()) for _ in range(2))
+    assert short.shown(said) == said[1:] and plain.shown(said) == said
+
+
 def test_a_runner_that_vanishes_leaves_no_environment_behind(host):
     plugin = DoublePlugin()
     at = RemoteConfig(address=host(plugin, dead_after_s=0.5))

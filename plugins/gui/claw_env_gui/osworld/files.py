@@ -18,7 +18,7 @@ def cached(task: DesktopTask, url: str, cache: Path | None) -> Path | None:
     """Return the file that an address means; None where it is not on this machine.
 
     An address without a scheme is relative to the task's folder. One with a scheme is looked for in
-    `cache`, under the names that OSWorld gives: `<task>/<uuid5 of the address>_<name>`, or the name.
+    `cache`, under the names that OSWorld gives: `<task>/<uuid5 of the address>_<name>`, or <name>.
     """
     if "://" not in url:
         path = (task.folder / url).resolve()

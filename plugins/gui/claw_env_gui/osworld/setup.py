@@ -18,11 +18,12 @@ from ..spaces import gui_source
 from . import files
 from .task import DesktopTask, Step
 
-WINDOW_S = 20.0
+WINDOW_S = 45.0
 """how long an application may take to show its window"""
 OPENERS = {
-    ".txt": "mousepad", ".md": "mousepad", ".csv": "mousepad", ".log": "mousepad", ".py": "mousepad",
-    ".json": "mousepad", ".ini": "mousepad", ".cfg": "mousepad", ".xlsx": "gnumeric",
+    ".txt": "mousepad", ".md": "mousepad", ".csv": "mousepad", ".log": "mousepad",
+    ".py": "mousepad", ".json": "mousepad",
+    ".ini": "mousepad", ".cfg": "mousepad", ".xlsx": "gnumeric",
     ".xls": "gnumeric", ".ods": "gnumeric", ".gnumeric": "gnumeric", ".html": "chromium",
     ".htm": "chromium", ".pdf": "chromium", ".png": "chromium", ".jpg": "chromium",
     ".svg": "chromium",
@@ -49,14 +50,14 @@ def run(stage: Stage, steps: tuple[Step, ...]) -> None:
     """Do the steps in order; SetupError names the one that failed."""
     for at, step in enumerate(steps):
         began = len(stage.machine.ended)
+        where = f"step {at} ({step.kind}) of task {stage.task.id!r}"
         try:
             DO[step.kind](stage, step.args)
         except (Failed, SetupError, Unreadable) as error:
-            raise SetupError(f"step {at} ({step.kind}) of task {stage.task.id!r}: {error}") from error
+            raise SetupError(f"{where}: {error}") from error
         for ended in stage.machine.ended[began:]:
             if ended.code != 0:
-                raise SetupError(f"step {at} ({step.kind}) of task {stage.task.id!r}: "
-                                 f"{ended.name!r} ended with {ended.code}")
+                raise SetupError(f"{where}: {ended.name!r} ended with {ended.code}")
 
 
 def substituted(word: str, machine: Machine) -> str:

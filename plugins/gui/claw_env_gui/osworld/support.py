@@ -20,8 +20,10 @@ STEPS = ("download", "launch", "open", "execute", "command", "activate_window", 
 REFUSED_STEPS = {
     "googledrive": "an account at Google", "login": "an account at a website",
     "update_browse_history": "Google Chrome's own history file",
-    "proxy": "a proxy", "replay": "recorded input", "change_wallpaper": "a desktop with a wallpaper",
-    "tidy_desktop": "a desktop with icons", "execute_with_verification": "a VM of OSWorld 2",
+    "proxy": "a proxy", "replay": "recorded input",
+    "change_wallpaper": "a desktop with a wallpaper",
+    "tidy_desktop": "a desktop with icons",
+    "execute_with_verification": "a VM of OSWorld 2",
     "upload_file": "files outside the task",
 }
 GETTERS = ("vm_file", "cloud_file", "cache_file", "content_from_vm_file", "vm_command_line",
@@ -31,8 +33,9 @@ WITHOUT_MACHINE = ("rule", "cloud_file", "cache_file", "time_diff_range")
 CHROME = "Google Chrome with its debugging port"
 REFUSED_GETTERS = {
     **dict.fromkeys((
-        "default_search_engine", "cookie_data", "bookmarks", "open_tabs_info", "shortcuts_on_desktop",
-        "history", "page_info", "enabled_experiments", "chrome_language", "chrome_font_size",
+        "default_search_engine", "cookie_data", "bookmarks", "open_tabs_info",
+        "shortcuts_on_desktop", "history", "page_info",
+        "enabled_experiments", "chrome_language", "chrome_font_size",
         "profile_name", "active_tab_info", "enable_do_not_track", "enable_enhanced_safety_browsing",
         "enable_safe_browsing", "new_startup_page", "find_unpacked_extension_path",
         "data_delete_automacally", "active_tab_html_parse", "active_tab_url_parse", "url_dashPart",
@@ -71,8 +74,8 @@ def refuse_unsupported(task: DesktopTask, *, is_remote: bool, cache: Path | None
     """Raise FormatError that names every part which cannot be run on this kind of machine."""
     if found := list(dict.fromkeys(unsupported(task, is_remote=is_remote, cache=cache))):
         raise FormatError(
-            f"task {task.id!r} asks for what {'claw' if is_remote else 'the desktop image'} has not",
-            found="; ".join(found),
+            f"task {task.id!r} asks for what "
+            f"{'claw' if is_remote else 'the desktop image'} has not", found="; ".join(found),
             do="leave the task out" if is_remote else
             "leave the task out, or give a virtual machine that has it: plugin.gui.remote",
         )
@@ -125,7 +128,9 @@ def _of_url(url: str, task: DesktopTask, cache: Path | None, where: str) -> Iter
         yield f"{where} {url}: {need}"
 
 
-def _of_check(check: Check, task: DesktopTask, is_remote: bool, cache: Path | None) -> Iterator[str]:
+def _of_check(
+    check: Check, task: DesktopTask, is_remote: bool, cache: Path | None
+) -> Iterator[str]:
     if check.func not in METRICS:
         yield f"metric {check.func!r}: claw does not compute it"
     else:

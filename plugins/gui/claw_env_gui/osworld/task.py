@@ -105,7 +105,7 @@ def find(path: Path) -> list[Path]:
 
 
 def _of_index(index: Path) -> list[Path]:
-    """Return the files that OSWorld's `{app: [id]}` names, beside it in examples/<app>/<id>.json."""
+    """Return the files that `{app: [id]}` names, beside it in examples/<app>/<id>.json."""
     try:
         apps = json.loads(read_text(index))
         names = [(str(app), str(id)) for app, ids in apps.items() for id in ids]

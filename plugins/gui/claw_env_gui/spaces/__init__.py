@@ -1,8 +1,8 @@
 """Action spaces: how a policy writes what it does. One module each, with the same four names.
 
-`PROMPT` tells the policy how to write, `TOOLS` are its tools, `read(reply, size)` returns the actions
-of an assistant message (Unreadable says what is wrong with it), and `say(action, size)` returns a
-message that asks for an action. Nothing in a reply is run.
+`PROMPT` tells the policy how to write, `TOOLS` are its tools, `read(reply, size)` returns the
+actions of an assistant message (Unreadable says what is wrong with it), and `say(action, size)`
+returns a message that asks for an action. Nothing in a reply is run.
 """
 
 from types import ModuleType

@@ -22,9 +22,10 @@ Each time, write one action as a JSON object in a block, and nothing after it:
 {{"action_type": "CLICK", "parameters": {{"x": 640, "y": 400}}}}
 ```
 The actions: MOVE_TO {{x, y}}; CLICK {{x, y, button, num_clicks}}; MOUSE_DOWN {{button}}; MOUSE_UP
-{{button}}; RIGHT_CLICK {{x, y}}; DOUBLE_CLICK {{x, y}}; DRAG_TO {{x, y}}; SCROLL {{dx, dy}} (dy above 0
-is up); TYPING {{text}}; PRESS {{key}}; KEY_DOWN {{key}}; KEY_UP {{key}}; HOTKEY {{keys}}, such as
-["ctrl", "s"]. Write WAIT to wait, DONE when the task is complete, FAIL when it cannot be done."""
+{{button}}; RIGHT_CLICK {{x, y}}; DOUBLE_CLICK {{x, y}}; DRAG_TO {{x, y}}; SCROLL {{dx, dy}} (dy
+above 0 is up); TYPING {{text}}; PRESS {{key}}; KEY_DOWN {{key}}; KEY_UP {{key}}; HOTKEY {{keys}},
+such as ["ctrl", "s"]. Write WAIT to wait, DONE when the task is complete, FAIL when it
+cannot be done."""
 
 
 def read(reply: Message, size: tuple[int, int]) -> list[Action]:
@@ -79,7 +80,8 @@ def of_dict(found: Mapping[str, Any]) -> Action | list[Action]:
         raise Unreadable(f"no action {kind!r}; there are {', '.join(READERS)}"[:400])
     takes, make = READERS[kind]
     if unknown := sorted(set(given) - set(takes)):
-        raise Unreadable(f"{kind} takes no {unknown[0]!r}; it takes {', '.join(takes) or 'nothing'}")
+        raise Unreadable(f"{kind} takes no {unknown[0]!r}; "
+                         f"it takes {', '.join(takes) or 'nothing'}")
     return make(given)
 
 

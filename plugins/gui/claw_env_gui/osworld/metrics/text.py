@@ -22,7 +22,9 @@ def exact_match(result: Any, rules: dict[str, Any]) -> float:
     return float(result == rules["expected"])
 
 
-def literal_match(result: Any, expected: Any, type: str = "str", ignore_case: bool = False) -> float:
+def literal_match(
+    result: Any, expected: Any, type: str = "str", ignore_case: bool = False
+) -> float:
     """The same text, or the same list in any order."""
     def folded(value: Any) -> str:
         return str(value).lower() if ignore_case else str(value)
