@@ -11,8 +11,9 @@ from claw_env_personal.app import build
 from claw_env_personal.dashboard import drawing, live, pages
 from claw_env_personal.dashboard.door import Door
 from claw_env_personal.settings import PersonalConfig
-from conftest import KEY
 from some_pages import EVIL, PAGES, engine, row, version
+
+from conftest import KEY
 
 HOST = "http://app"
 

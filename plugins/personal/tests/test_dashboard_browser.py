@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import KEY
 from some_pages import EVIL, PAGES, engine, row
 
 from claw.sdk import EngineError
+from conftest import KEY
 
 pytestmark = pytest.mark.chromium
 
