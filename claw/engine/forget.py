@@ -1,4 +1,4 @@
-"""`claw forget`: remove a conversation from a run, running or not, and say what has learned from it.
+"""`claw forget`: remove a conversation from a run, running or not, and say what learned from it.
 
 Owns: asking the running actor or the folder itself, and the words.
 Does not own: what goes (`actor/forgetting.py`), going back (the trainer).

@@ -58,7 +58,8 @@ class Audit:
         """Share of the turns with a thumb and a vote on which both agree."""
         both = {k: n for k, n in self.with_thumb.items() if k[0] and k[1] is not None}
         total = sum(both.values())
-        return sum(n for (thumb, vote), n in both.items() if thumb == vote) / total if total else None
+        same = sum(n for (thumb, vote), n in both.items() if thumb == vote)
+        return same / total if total else None
 
 
 def audit(run: Path) -> dict[str, Audit]:

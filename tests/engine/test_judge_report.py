@@ -60,7 +60,8 @@ def run(tmp_path: Path) -> Path:
     from some_turns import turn
 
     journal = Journal(tmp_path)
-    said = [((1, 1, -1), 1, 1), ((-1, None, -1), -1, 1), ((1, 1, 1), 1, 1), ((1, -1, None), None, 0)]
+    said = [((1, 1, -1), 1, 1), ((-1, None, -1), -1, 1), ((1, 1, 1), 1, 1),
+            ((1, -1, None), None, 0)]
     for i, (votes, vote, thumb) in enumerate(said):
         journal.put_turn(turn(f"turn_{i}", index=i))
         journal.put_signal(Signal(f"turn_{i}", "model", vote, votes))

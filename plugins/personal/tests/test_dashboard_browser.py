@@ -172,9 +172,12 @@ COLOURS = """() => {
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node; (node = walker.nextNode());) {
     const box = node.parentElement;
-    if (!node.textContent.trim() || !box.checkVisibility() || box.closest('svg, .skip, option')) continue;
+    if (!node.textContent.trim() || !box.checkVisibility()) continue;
+    if (box.closest('svg, .skip, option')) continue;
     const grounds = [];
-    for (let at = box; at; at = at.parentElement) grounds.push(getComputedStyle(at).backgroundColor);
+    for (let at = box; at; at = at.parentElement) {
+      grounds.push(getComputedStyle(at).backgroundColor);
+    }
     found.push([node.textContent.trim().slice(0, 30), getComputedStyle(box).color, grounds]);
   }
   return found;
