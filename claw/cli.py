@@ -16,10 +16,12 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, help="Look at settings.")
 plugin_app = typer.Typer(no_args_is_help=True, help="Write, list and check environment plugins.")
+judge_app = typer.Typer(no_args_is_help=True, help="How far a judge can be believed.")
 env_app = typer.Typer(no_args_is_help=True, help="Look at tasks, prove them, host them.")
 app.add_typer(config_app, name="config")
 app.add_typer(plugin_app, name="plugin")
 app.add_typer(env_app, name="env")
+app.add_typer(judge_app, name="judge")
 
 Words = Annotated[list[str] | None, typer.Argument(
     metavar="[FILE.toml] [a.b=c]...", help="A settings file, and settings that override it.",
@@ -138,6 +140,22 @@ def rollback(
 
 
 @app.command()
+def forget(
+    session: Annotated[str, typer.Argument(
+        help="A session's name, a trace id, or a turn or response id of the conversation.")],
+    run: Run = "", owner: str = "default",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    roll_back: Annotated[bool, typer.Option(
+        "--roll-back", help="Also serve the newest version that has not learned from it.")] = False,
+) -> None:
+    """Remove a conversation and all derived from it; name the versions that learned from it."""
+    from claw.engine.forget import forget as remove
+    from claw.engine.rundir import find
+
+    remove(find(run), session, owner=owner, is_sure=yes, rolls_back=roll_back)
+
+
+@app.command()
 def export(
     folder: Annotated[Path, typer.Argument(help="Where to write.")], run: Run = "",
     version: Annotated[int, typer.Option(help="Number; default: the newest good one.")] = -1,
@@ -240,6 +258,28 @@ def plugin_check(
 
     if not check_plugin(name, words or [], max_tasks=tasks, as_json=json):
         raise typer.Exit(1)
+
+
+@judge_app.command("audit")
+def judge_audit(run: Run = "", json: Json = False) -> None:
+    """Compare a run's votes with the person's thumbs and with each other."""
+    from claw.engine.judge_report import show_audit
+    from claw.engine.rundir import find
+
+    show_audit(find(run), as_json=json)
+
+
+@judge_app.command("test")
+def judge_test(
+    words: Words = None,
+    limit: Annotated[int, typer.Option(min=0, help="How many of the 260; 0 is all.")] = 0,
+    json: Json = False,
+) -> None:
+    """Run the judge of these settings over labelled next states."""
+    from claw.engine.judge_report import test
+    from claw.engine.report import read_config
+
+    test(read_config(words or [], "", "").judge, limit=limit, as_json=json)
 
 
 @env_app.command("list")

@@ -61,7 +61,8 @@ def test_the_configuration_reference_has_every_setting_with_its_default() -> Non
 
 
 @pytest.mark.parametrize("words", [[], ["train"], ["serve"], ["eval"], ["why"], ["view"],
-                                   ["rollback"],
+                                   ["rollback"], ["forget"], ["judge"], ["judge", "audit"],
+                                   ["judge", "test"],
                                    ["config"], ["plugin"], ["plugin", "new"], ["plugin", "check"],
                                    ["env"], ["env", "list"], ["env", "inspect"], ["env", "check"],
                                    ["env", "host"]])

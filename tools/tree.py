@@ -15,13 +15,14 @@ FOLDERS = ("claw", "plugins/personal", "plugins/terminal", "plugins/toolcall",
 DATA = {"tests", "shipped"}
 """folders whose files are no source of a package"""
 OTHER = {
-    "Makefile": "demo, test, test-all, lint, bench, sglang, adapters, docker, desktop",
+    "Makefile": "demo, test, test-all, lint, bench, and what the tests need: sglang, docker, ...",
     "tools/install.sh": "makes .venv; the CPU build of torch where there is no GPU",
     "tools/install_sglang.sh": "makes .venv-sglang, the environment of SGLang workers",
     "tools/install_adapters.sh": "makes .venv-adapters: verifiers and openenv, for tests",
     "tools/docker.sh": "brings up a container engine and the base image of sandboxes",
     "tools/desktop.sh": "makes the desktop image of the gui plugin on that base",
     "tools/desktop/Dockerfile": "what is in that image",
+    "tools/chromium.sh": "installs the browser that tests look at the dashboard with",
     "tools/tree.py": "prints this tree",
     ".ci/run": "lint and every test on a clean checkout",
     "conftest.py": "test options; a missing real part skips or fails",

@@ -224,13 +224,15 @@ def show_versions(run: Path) -> None:
 
 def roll_back(run: Path, *, owner: str, adapter: str, to: int) -> None:
     """Ask the running trainer to serve version `to` again."""
+    reply = ask_run(run, "rollback", {"owner": owner, "adapter": adapter, "to": to}, timeout_s=300)
+    console.print(f"v{reply.get('number')} serves the weights of v{to}")
+
+
+def ask_run(run: Path, type: str, fields: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+    """Ask the actor of a run that is running."""
     address, config = _addresses(run)["runners"], RunDir.open(run)[1]
     keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
-    reply = control.ask(
-        address, "rollback", {"owner": owner, "adapter": adapter, "to": to}, timeout_s=300,
-        keys=keys,
-    )
-    console.print(f"v{reply.get('number')} serves the weights of v{to}")
+    return control.ask(address, type, fields, timeout_s=timeout_s, keys=keys)
 
 
 def _addresses(run: Path) -> dict[str, str]:

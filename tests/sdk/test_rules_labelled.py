@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from claw.sdk.judges import rules
 from claw.sdk.judges.rules import RulesJudge
 from claw.sdk.judging import Case, Verdict
 
-DATA = Path(__file__).parent.parent / "data" / "next_states.jsonl"
+DATA = Path(rules.__file__).parent / "labelled.jsonl"
 
 
 def rows() -> list[dict]:

@@ -37,7 +37,8 @@ def traces(journal: Journal, name: str, owner: str) -> list[str]:
     if found := journal.traces_named(name, owner):
         return found
     rows = journal.read(
-        "SELECT tr.id FROM turns t JOIN traces tr ON tr.id = t.trace_id WHERE t.id=? AND tr.owner=?",
+        "SELECT tr.id FROM turns t JOIN traces tr ON tr.id = t.trace_id"
+        " WHERE t.id=? AND tr.owner=?",
         name.removeprefix(RESPONSE), owner,
     )
     return [id for (id,) in rows]

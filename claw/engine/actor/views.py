@@ -56,7 +56,7 @@ class Views:
     # --- turns -------------------------------------------------------------------------------
 
     def _turns(self, journal: Journal, about: dict[str, Any], owner: str) -> dict[str, Any]:
-        """The newest turns; `since` takes those that changed after a moment, oldest change first."""
+        """The newest turns; `since` takes those that changed later, oldest change first."""
         limit = min(max(int(about.get("limit") or 50), 1), MAX_ROWS)
         sql, values, order = TURN_SQL, [owner], "t.rowid DESC"
         if about.get("trace_id"):
@@ -122,7 +122,7 @@ class Views:
         }
 
     def _tokens(self, completion: Any, samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Each sampled token with its text and what it was worth; the teaching sample is the last."""
+        """Each sampled token with its text and worth; the sample that taught is the last."""
         if completion is None:
             return []
         taught = samples[-1] if samples else {}
@@ -135,8 +135,10 @@ class Views:
                 text = END_MARK
             vote = votes[i] if i < len(votes) else 0.0
             gap = gaps[i] if i < len(gaps) else 0.0
-            made.append({"text": text, "vote": vote, "gap": gap, "advantage": self._worth(vote, gap),
-                         "logp": _number(completion.logps[i]), "version": int(completion.versions[i])})
+            made.append({
+                "text": text, "vote": vote, "gap": gap, "advantage": self._worth(vote, gap),
+                "logp": _number(completion.logps[i]), "version": int(completion.versions[i]),
+            })
         return made
 
     def _worth(self, vote: float, gap: float) -> float:
@@ -174,13 +176,16 @@ class Views:
         metrics = _by_version(self._metrics())
         rows = [
             {"number": v.number, "parent": v.parent, "status": str(v.status), "kind": v.kind,
-             "note": v.note, "created": v.created, "on_disk": bool(v.path) and Path(v.path).is_dir(),
+             "note": v.note, "created": v.created,
+             "on_disk": bool(v.path) and Path(v.path).is_dir(),
              "turns": len(taught[v.number]), "metrics": metrics.get(v.number, {})}
             for v in journal.versions() if v.owner == owner
         ]
         return {"versions": rows[::-1], "max_rise": self._config.gate.max_rise}
 
-    def _version(self, journal: Journal, about: dict[str, Any], owner: str) -> dict[str, Any] | None:
+    def _version(
+        self, journal: Journal, about: dict[str, Any], owner: str
+    ) -> dict[str, Any] | None:
         """One version, with the turns and hints that made it, and how turns went under it."""
         number = int(about.get("id") or 0)
         found = [v for v in self._versions(journal, about, owner)["versions"]
@@ -218,8 +223,8 @@ class Views:
                 said[{1: "up", -1: "down", 0: "neutral", None: "abstained"}[signal.vote]] += 1
         versions = [{"version": number, **said} for number, said in sorted(under.items())]
         steps = [m for m in self._metrics() if "train/loss" in m]
-        return {"versions": versions, "steps": steps[-MAX_ROWS:], "lessons": _lessons(journal, owner),
-                "max_rise": self._config.gate.max_rise}
+        return {"versions": versions, "steps": steps[-MAX_ROWS:],
+                "lessons": _lessons(journal, owner), "max_rise": self._config.gate.max_rise}
 
     def _metrics(self) -> list[dict[str, Any]]:
         """The newest lines of metrics.jsonl; one that is being written is left out."""
@@ -296,7 +301,7 @@ def _taught(journal: Journal) -> dict[int, list[str]]:
 
 
 def _lessons(journal: Journal, owner: str) -> list[dict[str, Any]]:
-    """The words that taught, most frequent first: how often, since which version, one of the turns."""
+    """The words that taught, most frequent first, each with the newest turn that held it."""
     owned = {id for (id,) in journal.read(
         "SELECT t.id FROM turns t JOIN traces tr ON tr.id=t.trace_id WHERE tr.owner=?", owner)}
     found: dict[str, dict[str, Any]] = {}

@@ -169,8 +169,8 @@ def _choose_one(
     hint_R = loss.choose_hint(config.loss.hint_choice, shared, draw)
     at = (hint_R, torch.arange(len(hint_R), device=hint_R.device))
     return _Chosen(
-        shared.per_hint, hint_R, shared.per_token[at], ids_NRk[at], logp_NRk[at], asked_NRj[at][:, :-1],
-        asked_NRj[at][:, -1],
+        shared.per_hint, hint_R, shared.per_token[at], ids_NRk[at], logp_NRk[at],
+        asked_NRj[at][:, :-1], asked_NRj[at][:, -1],
     )
 
 

@@ -135,7 +135,7 @@ class Routes:
         return self._engine.ask(ask)
 
     async def feedback(self, request: Request) -> Response:
-        """POST /v1/feedback: {"id": turn or response id, "value": 1 or -1, "text", "edit": optional}"""
+        """POST /v1/feedback: {"id": turn or response id, "value": 1 or -1, optional text, edit}"""
         body = await read_object(request, self._max_bytes)
         target, value = body.get("id"), body.get("value")
         text, edit = body.get("text") or "", body.get("edit") or ""

@@ -11,8 +11,9 @@ from claw_env_personal.app import build
 from claw_env_personal.dashboard import drawing, live, pages
 from claw_env_personal.dashboard.door import Door
 from claw_env_personal.settings import PersonalConfig
-from conftest import KEY
 from some_pages import EVIL, PAGES, engine, row, version
+
+from conftest import KEY
 
 HOST = "http://app"
 
@@ -185,7 +186,8 @@ def test_a_turns_page_shows_each_tokens_worth_and_each_hints_overlap(browser: Br
     shades = re.findall(r'class="tok (\w+)" title="([+-]\S+) ', text)
     assert shades == [("down1", "-0.50"), ("down4", "-2.00"), ("up2", "+1.00")]
     assert "3.25 of the likeliest ids per token" in text and "chosen" in text
-    assert 'answered by <a href="/versions/1">v1' in text and 'taught <a href="/versions/2">v2' in text
+    assert 'answered by <a href="/versions/1">v1' in text
+    assert 'taught <a href="/versions/2">v2' in text
     assert "and a part of type image_url" in text
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import KEY
 from some_pages import EVIL, PAGES, engine, row
 
 from claw.sdk import EngineError
+from conftest import KEY
 
 pytestmark = pytest.mark.chromium
 
@@ -172,9 +172,12 @@ COLOURS = """() => {
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node; (node = walker.nextNode());) {
     const box = node.parentElement;
-    if (!node.textContent.trim() || !box.checkVisibility() || box.closest('svg, .skip, option')) continue;
+    if (!node.textContent.trim() || !box.checkVisibility()) continue;
+    if (box.closest('svg, .skip, option')) continue;
     const grounds = [];
-    for (let at = box; at; at = at.parentElement) grounds.push(getComputedStyle(at).backgroundColor);
+    for (let at = box; at; at = at.parentElement) {
+      grounds.push(getComputedStyle(at).backgroundColor);
+    }
     found.push([node.textContent.trim().slice(0, 30), getComputedStyle(box).color, grounds]);
   }
   return found;

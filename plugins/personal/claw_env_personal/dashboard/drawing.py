@@ -36,6 +36,7 @@ def chart(
     high: float | None = None,
 ) -> Chart | None:
     """Return lines over versions; None when there is nothing to draw."""
+    series = {n: ys for n, ys in series.items() if any(y is not None for y in ys)}
     values = [v for ys in series.values() for v in ys if v is not None]
     if not values or not xs:
         return None

@@ -32,8 +32,8 @@ class Pages:
             loader=FileSystemLoader(HERE / "templates"), autoescape=True,
             undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         )
-        self._templates.filters |= {"ago": ago, "clock": clock, "signed": signed, "vote": vote_words,
-                                    "short": short}
+        self._templates.filters |= {"ago": ago, "clock": clock, "signed": signed,
+                                    "vote": vote_words, "short": short}
 
     def render(self, name: str, request: Request, **values: Any) -> Response:
         """Return a page with the headers that all have."""
@@ -54,7 +54,7 @@ class Pages:
     # --- pages -------------------------------------------------------------------------------
 
     async def home(self, request: Request) -> Response:
-        """GET /: what it learned, from which words, whether anything got worse; the newest turns."""
+        """GET /: what it learned, from which words, what got worse; the newest turns."""
         turns = await self._engine.look("turns", limit=RECENT, main=True)
         learned = await self._engine.look("learning")
         versions = (await self._engine.look("versions"))["versions"]
@@ -158,7 +158,7 @@ def worse(versions: list[dict[str, Any]], limit: float) -> dict[str, Any]:
     refused = [v for v in versions if v["status"] == "refused"]
     back = [v for v in versions if v["status"] == "rolled_back"]
     rises = []
-    for name, words in (("heldout", "fixed questions and answers"), ("replay", "replies you liked")):
+    for name, words in _RISES:
         value = good[0]["metrics"].get(f"gate/{name}_rise") if good else None
         if value is not None:
             rises.append({"words": words, "value": value, "share": min(max(value / limit, 0), 1)})
@@ -190,11 +190,13 @@ def compared(a: dict[str, Any], b: dict[str, Any]) -> list[tuple[str, str, str]]
                    for n in names]
 
 
+_RISES = (("heldout", "fixed questions and answers"), ("replay", "replies you liked"))
 _METRICS = {
     "gate/heldout_rise": "harder on fixed texts (nats)",
     "gate/replay_rise": "harder on replies you liked (nats)",
     "train/loss": "loss of its step", "train/grad_norm": "gradient norm",
-    "opd/overlap_mean": "agreement with the hinted teacher", "train/rl_samples": "turns with a vote",
+    "opd/overlap_mean": "agreement with the hinted teacher",
+    "train/rl_samples": "turns with a vote",
     "train/opd_samples": "turns with a hint", "perf/total_s": "seconds of its step",
 }
 
@@ -223,12 +225,12 @@ def clock(moment: float) -> str:
 
 
 def signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.2f}"
+    return "-" if value is None else f"{value:+.2f}"
 
 
 def short(value: Any) -> str:
     if value is None:
-        return "–"
+        return "-"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
