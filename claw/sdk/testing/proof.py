@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from claw.records import Task
 from claw.sdk.registry import Plugin
-from claw.sdk.testing.attempt import play, play_gold, silent
+from claw.sdk.testing.attempt import Played, play, play_gold, silent
 from claw.sdk.testing.criteria import told
 
 SOLVED = 1.0
@@ -28,16 +28,15 @@ class Proof:
 
 async def prove(plugin: Plugin, settings: object, task: Task) -> Proof:
     """Play both policies; whatever fails is told in `problem`."""
-    gold = empty = None
+    played = silence = None
     try:
         played = await play_gold(plugin, settings, task)
         if played is None:
             return Proof(task.id, problem=no_gold(plugin))
-        gold = played.outcome
-        empty = (await play(plugin, settings, task, silent)).outcome
+        silence = await play(plugin, settings, task, silent)
     except Exception as error:  # a task that breaks is a finding, and stops no other
-        return Proof(task.id, gold, empty, told(error))
-    return Proof(task.id, gold, empty, _problem(gold, empty))
+        return Proof(task.id, played.outcome if played else None, problem=told(error))
+    return Proof(task.id, played.outcome, silence.outcome, _problem(played, silence))
 
 
 def no_gold(plugin: Plugin) -> str:
@@ -47,11 +46,19 @@ def no_gold(plugin: Plugin) -> str:
     return f"plugin {plugin.name!r} has no claw_gold hook: nothing says how its tasks are solved"
 
 
-def _problem(gold: float | None, empty: float | None) -> str:
-    if gold is None or empty is None:
+def _problem(gold: Played, empty: Played) -> str:
+    if gold.outcome is None or empty.outcome is None:
         return "no judge gave an outcome (Verdict.number of the last turn)"
-    if gold < SOLVED:
-        return f"the gold solution got {gold:g}, not {SOLVED:g}"
-    if empty > NOTHING:
-        return f"a policy that says nothing got {empty:g}, more than {NOTHING:g}"
+    if gold.outcome < SOLVED:
+        return f"the gold solution got {gold.outcome:g}, not {SOLVED:g}{_why(gold)}"
+    if empty.outcome > NOTHING:
+        return (f"a policy that says nothing got {empty.outcome:g}, more than {NOTHING:g}"
+                f"{_why(empty)}")
     return ""
+
+
+def _why(played: Played) -> str:
+    """What the judges said of the last turn."""
+    last = played.verdicts[-1].values() if played.verdicts else ()
+    reasons = [verdict.reason for verdict in last if verdict.reason]
+    return f": {'; '.join(reasons)}" if reasons else ""

@@ -179,7 +179,7 @@ def _slime(row: Row) -> Instance:
         base_commit=str(remote.get("base_commit") or about.get("base_commit") or ""),
         workdir=str(about.get("workdir") or remote.get("workdir") or "/testbed"), setup=before,
         gold=str(about.get("patch") or _object(about, "swepro").get("patch") or ""),
-        suite=Suite(command=str(command) if command else f"python3 - <<'EOF_F2P'\n{script}\nEOF_F2P"),
+        suite=Suite(command=str(command or f"python3 - <<'EOF_F2P'\n{script}\nEOF_F2P")),
     )
 
 

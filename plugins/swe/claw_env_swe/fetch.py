@@ -14,11 +14,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from claw.sdk import ClawError
 
 TIMEOUT_S = 600.0
+PINNED = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+")
 BACKENDS = ("setuptools/build_meta", "flit_core/buildapi", "hatchling/build",
             "poetry/core/masonry/api", "pdm/backend")
 """of all but a few source distributions"""
@@ -45,13 +47,21 @@ def cache_dir() -> Path:
     return Path(base) / "claw" / "swe"
 
 
-def fetch(requirement: str, sha256: str) -> Path:
-    """Return the file of `name==version` with this hash; from the cache where it is there."""
-    kept = cache_dir() / sha256
+Pin = tuple[str, str]
+"""`name==version` and the sha256 of its file"""
+
+
+def fetch(pins: Sequence[Pin]) -> list[Path]:
+    """Return the files of these pins; from the cache, or all that it lacks by one call of pip."""
     with _lock:
-        if not _is(kept, sha256):
-            _download(requirement, sha256, kept)
-    return kept
+        if missing := [pin for pin in dict.fromkeys(pins) if not _is(kept(pin), pin[1])]:
+            _download(missing)
+    return [kept(pin) for pin in pins]
+
+
+def kept(pin: Pin) -> Path:
+    """Return where the cache keeps a file."""
+    return cache_dir() / pin[1]
 
 
 def _is(path: Path, sha256: str) -> bool:
@@ -61,26 +71,32 @@ def _is(path: Path, sha256: str) -> bool:
         return hashlib.file_digest(file, "sha256").hexdigest() == sha256
 
 
-def _download(requirement: str, sha256: str, kept: Path) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+", requirement):
-        raise ClawError("a package of a recipe is not pinned", found=repr(requirement),
-                        allowed="name==version")
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="fetch-", dir=kept.parent) as scratch:
+def _download(pins: Sequence[Pin]) -> None:
+    for requirement, _ in pins:
+        if not PINNED.fullmatch(requirement):
+            raise ClawError("a package of a recipe is not pinned", found=repr(requirement),
+                            allowed="name==version")
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="fetch-", dir=cache_dir()) as scratch:
         folder = Path(scratch)
-        (folder / "wanted.txt").write_text(f"{requirement} --hash=sha256:{sha256}\n")
+        wanted = [f"{name} --hash=sha256:{sha256}\n" for name, sha256 in pins]
+        (folder / "wanted.txt").write_text("".join(wanted))
         _write_backends(folder / "backends")
         done = _pip(folder)
-        files = [f for f in (folder / "files").glob("*") if _is(f, sha256)]
-        if done.returncode != 0 or len(files) != 1:
+        files = list((folder / "files").glob("*"))
+        for pin in pins:
+            for file in files:
+                if _is(file, pin[1]):
+                    file.replace(kept(pin))
+        if done.returncode != 0 or not all(kept(pin).is_file() for pin in pins):
             raise ClawError(
-                f"pip could not download {requirement}",
-                found=_last_words(done.stderr or done.stdout),
-                allowed=f"the file with sha256 {sha256}",
-                do="check the network and pip's index, then try again; what is in "
-                   f"{kept.parent} is not asked for again",
+                "pip could not download the packages that an instance is made of",
+                found=f"{', '.join(name for name, _ in pins)}: "
+                      f"{_last_words(done.stderr or done.stdout)}",
+                allowed="files of the pinned sha256",
+                do=f"check the network and pip's index, then try again; what {cache_dir()} holds "
+                   "is not asked for again",
             )
-        files[0].replace(kept)
 
 
 def _pip(folder: Path) -> "subprocess.CompletedProcess[str]":

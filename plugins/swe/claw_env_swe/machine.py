@@ -12,7 +12,6 @@ import json
 import tempfile
 import threading
 from collections import defaultdict
-from dataclasses import asdict
 from pathlib import Path
 
 from claw.sdk import ClawError
@@ -101,8 +100,9 @@ def _base(instance: Instance, config: SweConfig) -> str:
 
 
 def _digest(instance: Instance, base: str) -> str:
-    source = asdict(instance.source) if instance.source else {}
-    parts = [LAYOUT, base, source, instance.base_commit, instance.workdir, instance.defect,
+    source = instance.source
+    files = [source.sdist, source.sha256, recipe.PYTEST] if source else []
+    parts = [LAYOUT, base, files, instance.base_commit, instance.workdir, instance.defect,
              [instance.gold, instance.test_patch] if instance.is_gold_reversed else []]
     if base == BASE_IMAGE and not instance.image:
         parts.append(images.about(base).id)
@@ -123,8 +123,7 @@ def _prepare(instance: Instance, config: SweConfig, base: str, tag: str) -> None
     with open_sandbox(_spec(base, instance, config)) as box:
         if instance.source is not None:
             _fill(box, instance)
-        for patch in (instance.defect,):
-            _apply(box, instance, patch)
+        _apply(box, instance, instance.defect)
         if instance.is_gold_reversed:
             _apply(box, instance, instance.test_patch, back=True)
             _apply(box, instance, instance.gold, back=True)
@@ -136,8 +135,7 @@ def _prepare(instance: Instance, config: SweConfig, base: str, tag: str) -> None
 def _fill(box: Sandbox, instance: Instance) -> None:
     with tempfile.TemporaryDirectory(prefix="claw-swe-") as scratch:
         tree, wheels = Path(scratch) / "tree", Path(scratch) / "pytest"
-        recipe.unpack(instance, tree)
-        recipe.unpack_pytest(wheels)
+        recipe.unpack(instance, tree, wheels)
         box.put_tree(tree, instance.workdir, user=ROOT)
         box.put_tree(wheels, PYTEST_AT, user=ROOT)
 

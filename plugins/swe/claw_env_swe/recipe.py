@@ -10,7 +10,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from .fetch import cache_dir, fetch
+from .fetch import Pin, cache_dir, fetch
 from .instance import Instance, RowError, Source
 
 MAX_FILES = 50_000
@@ -25,20 +25,22 @@ PYTEST = (
 """pure wheels, put on the path of the tests as files"""
 
 
-def unpack(instance: Instance, folder: Path) -> None:
-    """Put the files of the instance's repository into `folder`."""
+def pins(source: Source) -> list[Pin]:
+    """Return what has to be downloaded for a source."""
+    return [*([(source.sdist, source.sha256)] if source.sdist else []), *PYTEST]
+
+
+def unpack(instance: Instance, tree: Path, pytest: Path) -> None:
+    """Put the files of the instance's repository into `tree`, and pytest beside it."""
     source = instance.source or Source()
+    files = fetch(pins(source))
     if source.sdist:
-        _untar(fetch(source.sdist, source.sha256).read_bytes(), folder, strip=1)
+        _untar(files[0].read_bytes(), tree, strip=1)
     else:
-        _untar(_of_git(source.git, instance), folder, strip=0)
-
-
-def unpack_pytest(folder: Path) -> None:
-    """Put pytest and what it needs into `folder`."""
-    for requirement, sha256 in PYTEST:
-        with zipfile.ZipFile(fetch(requirement, sha256)) as wheel:
-            wheel.extractall(folder)  # zipfile keeps names inside the folder
+        _untar(_of_git(source.git, instance), tree, strip=0)
+    for wheel in files[-len(PYTEST):]:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(pytest)  # zipfile keeps names inside the folder
 
 
 def _untar(data: bytes, folder: Path, *, strip: int) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 _GO = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)(?: \([\d.]+s\))?\s*$")
 _GO_WORDS = {"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
-_JEST = re.compile(r"^(\s*)(?:(✓|√|✕|×|○|✎) )(?:skipped |todo )?(.+?)(?: \([\d.,]+ ?m?s\))?\s*$")
-_JEST_WORDS = {"✓": "passed", "√": "passed", "✕": "failed", "×": "failed", "○": "skipped",
+_JEST = re.compile(r"^(\s*)(?:([✓√✕\u00d7○✎]) )(?:skipped |todo )?(.+?)(?: \([\d.,]+ ?m?s\))?\s*$")
+_JEST_WORDS = {"✓": "passed", "√": "passed", "✕": "failed", "\u00d7": "failed", "○": "skipped",
                "✎": "skipped"}
 _CARGO = re.compile(r"^test (.+?) \.\.\. (ok|FAILED|ignored.*)$")
 

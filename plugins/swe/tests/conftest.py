@@ -1,0 +1,125 @@
+"""Fixtures of the plugin's tests: a small repository, rows about it, and episodes on the engine."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claw_env_swe import fetch, recipe, tasks
+from claw_env_swe.env import SweEnv
+from claw_env_swe.instance import Instance
+from claw_env_swe.settings import SweConfig
+
+from claw.records import FinishReason
+from claw.sdk import ClawError, EnvTurn, Message
+from claw.sdk.env import assistant
+
+BUGGY = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"
+FIXED = BUGGY.replace("a - b", "a + b")
+TESTS = (
+    "import unittest\nimport calc\n\n\nclass Calc(unittest.TestCase):\n"
+    "    def test_add(self):\n        self.assertEqual(calc.add(2, 3), 5)\n\n"
+    "    def test_double(self):\n        self.assertEqual(calc.double(4), 8)\n\n"
+    "    def test_zero(self):\n        self.assertEqual(calc.add(7, 0), 7)\n"
+)
+GOLD = ("diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n"
+        " def add(a, b):\n-    return a - b\n+    return a + b\n")
+HALF = ("diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -5,2 +5,2 @@\n"
+        " def double(a):\n-    return add(a, a)\n+    return 2 * a\n")
+"""mends one of the two tests"""
+NEW_TEST = (
+    "diff --git a/test_calc.py b/test_calc.py\nnew file mode 100644\n--- /dev/null\n"
+    f"+++ b/test_calc.py\n@@ -0,0 +1,{TESTS.count(chr(10))} @@\n"
+    + "".join(f"+{line}\n" for line in TESTS.splitlines())
+)
+MUST = ("test_add (test_calc.Calc.test_add)", "test_double (test_calc.Calc.test_double)")
+KEEP = ("test_zero (test_calc.Calc.test_zero)",)
+
+
+def git(repo: Path, *words: str) -> str:
+    when = {"GIT_AUTHOR_DATE": "2024-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2024-01-01T00:00:00Z"}
+    done = subprocess.run(["git", "-C", str(repo), "-c", "user.name=a", "-c", "user.email=a@b",
+                           *words], check=True, capture_output=True, text=True,
+                          env={**os.environ, **when})  # the same commits each time
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def pins() -> None:
+    """What the shipped instances are made of, in the cache; one call of pip where it is not."""
+    wanted = []
+    for _, row in tasks.shipped():
+        wanted.append((row["source"]["sdist"], row["source"]["sha256"]))
+    try:
+        fetch.fetch([*wanted, *recipe.PYTEST])
+    except ClawError as error:
+        if os.environ.get("CLAW_REAL") == "require":
+            pytest.fail(f"the packages of the instances are required here: {error}")
+        pytest.skip(f"the packages of the instances are missing: {error}")
+
+
+@pytest.fixture(scope="session")
+def repo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with a past, a commit with a defect, and a future that mends it."""
+    made = tmp_path_factory.mktemp("repo")
+    git(made, "init", "-q", "-b", "main")
+    for text, name in (("", "past"), (BUGGY, "base"), (FIXED, "future")):
+        (made / "calc.py").write_text(text)
+        git(made, "add", "-A")
+        git(made, "commit", "-q", "--allow-empty", "-m", name)
+        git(made, "tag", name)
+    return made
+
+
+@pytest.fixture
+def row(repo: Path) -> dict[str, Any]:
+    """claw's own row about the small repository."""
+    return {
+        "instance_id": "calc__add", "problem_statement": "add() subtracts",
+        "source": {"git": str(repo)}, "base_commit": git(repo, "rev-parse", "base"),
+        "patch": GOLD, "test_patch": NEW_TEST, "test_framework": "unittest",
+        "test_files": ["test_calc"], "FAIL_TO_PASS": list(MUST), "PASS_TO_PASS": list(KEEP),
+    }
+
+
+@pytest.fixture
+def instance(needs_docker: None, pins: None, row: dict[str, Any]) -> Instance:
+    from claw_env_swe import families
+
+    return families.read(row)
+
+
+@pytest.fixture
+def episode(needs_docker: None, pins: None, tmp_path: Path) -> Iterator[Callable[..., SweEnv]]:
+    """Start an episode of a row, or of a shipped instance by its id; closed after the test."""
+    with ExitStack() as stack:
+        def start(what: dict[str, Any] | str, **settings: Any) -> SweEnv:
+            if isinstance(what, dict):
+                path = tmp_path / "rows.jsonl"
+                path.write_text(json.dumps(what))
+                settings["instances"] = str(path)
+            else:
+                settings["only"] = (what,)
+            config = SweConfig(**settings)
+            [task] = tasks.of_split(config, "train")
+            env = SweEnv(task, config)
+            stack.callback(env.close)
+            env.start()
+            return env
+
+        yield start
+
+
+@pytest.fixture
+def say() -> Callable[..., list[Message] | None]:
+    """Let the policy say something."""
+    def act(env: SweEnv, said: str | Message) -> list[Message] | None:
+        reply = assistant(said) if isinstance(said, str) else said
+        usage = {"prompt_tokens": 1000, "completion_tokens": 100}
+        return env.reply(EnvTurn(reply, FinishReason.STOP, len(env.acted), usage))
+
+    return act

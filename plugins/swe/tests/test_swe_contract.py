@@ -1,0 +1,11 @@
+"""The plugin keeps the contract: the conformance kit's nine groups."""
+
+from collections.abc import Callable
+
+import pytest
+
+
+@pytest.mark.usefixtures("needs_docker", "pins")
+@pytest.mark.slow
+def test_conformance(claw_conformance: Callable[..., None]) -> None:
+    claw_conformance("swe", {"only": ["parse__short-fractions"], "gold_runs": 1})
