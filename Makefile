@@ -1,4 +1,4 @@
-# make demo | test | test-all | lint | bench | sglang | adapters | docker
+# make demo | test | test-all | lint | bench | sglang | adapters | clients | openclaw | docker
 # Every target makes .venv and installs what it needs first; nothing else has to be typed.
 
 PYTHON ?= python3
@@ -7,8 +7,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 SGLANG := .venv-sglang
 ADAPTERS := .venv-adapters
+CLIENTS := .venv-clients
+OPENCLAW := .openclaw
 
-.PHONY: demo test test-all lint bench sglang adapters docker clean
+.PHONY: demo test test-all lint bench sglang adapters clients openclaw docker clean
 
 demo: $(READY)
 	$(BIN)/python -m claw_env_personal.demo $(ARGS)
@@ -41,6 +43,18 @@ $(ADAPTERS)/ready: tools/install_adapters.sh pyproject.toml tests/sdk/adapters/p
 	PYTHON="$(PYTHON)" VENV_ADAPTERS="$(ADAPTERS)" bash tools/install_adapters.sh
 	@touch $(ADAPTERS)/ready
 
+clients: $(CLIENTS)/ready
+
+$(CLIENTS)/ready: tools/install_clients.sh pyproject.toml
+	PYTHON="$(PYTHON)" VENV_CLIENTS="$(CLIENTS)" bash tools/install_clients.sh
+	@touch $(CLIENTS)/ready
+
+openclaw: $(OPENCLAW)/ready
+
+$(OPENCLAW)/ready: tools/install_openclaw.sh
+	OPENCLAW_DIR="$(OPENCLAW)" bash tools/install_openclaw.sh
+	@touch $(OPENCLAW)/ready
+
 # an engine and the base image of sandboxes; does nothing where both are there
 docker:
 	bash tools/docker.sh
@@ -50,4 +64,4 @@ $(READY): pyproject.toml $(wildcard plugins/*/pyproject.toml) tools/install.sh
 	@touch $(READY)
 
 clean:
-	rm -rf $(VENV) $(SGLANG) $(ADAPTERS)
+	rm -rf $(VENV) $(SGLANG) $(ADAPTERS) $(CLIENTS) $(OPENCLAW)

@@ -14,10 +14,12 @@ FOLDERS = ("claw", "plugins/personal", "plugins/terminal", "plugins/toolcall")
 DATA = {"tests", "shipped"}
 """folders whose files are no source of a package"""
 OTHER = {
-    "Makefile": "demo, test, test-all, lint, bench, sglang, adapters, docker",
+    "Makefile": "demo, test, test-all, lint, bench, sglang, adapters, clients, openclaw, docker",
     "tools/install.sh": "makes .venv; the CPU build of torch where there is no GPU",
     "tools/install_sglang.sh": "makes .venv-sglang, the environment of SGLang workers",
     "tools/install_adapters.sh": "makes .venv-adapters: verifiers and openenv, for tests",
+    "tools/install_clients.sh": "makes .venv-clients: openai 2, for tests",
+    "tools/install_openclaw.sh": "makes .openclaw: the real OpenClaw and its Node, for tests",
     "tools/docker.sh": "brings up a container engine and the base image of sandboxes",
     "tools/tree.py": "prints this tree",
     ".ci/run": "lint and every test on a clean checkout",
