@@ -1,4 +1,5 @@
-# make demo | test | test-all | lint | bench | sglang | adapters | docker | desktop | chromium
+# make demo | test | test-all | lint | bench; what tests need: make needs, or one of it: sglang |
+# adapters | clients | openclaw | docker | desktop | chromium
 # Every target makes .venv and installs what it needs first; nothing else has to be typed.
 
 PYTHON ?= python3
@@ -7,8 +8,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 SGLANG := .venv-sglang
 ADAPTERS := .venv-adapters
+CLIENTS := .venv-clients
+OPENCLAW := .openclaw
 
-.PHONY: demo test test-all lint bench sglang adapters docker desktop chromium clean
+.PHONY: demo test test-all lint bench needs sglang adapters clients openclaw docker desktop chromium clean
 
 demo: $(READY)
 	$(BIN)/python -m claw_env_personal.demo $(ARGS)
@@ -29,6 +32,9 @@ WHAT ?= serving
 bench: $(READY)
 	$(BIN)/python -m benchmarks.$(WHAT) $(ARGS)
 
+# the real parts of the tests; without one, its tests skip
+needs: sglang adapters clients openclaw desktop chromium
+
 sglang: $(SGLANG)/ready
 
 $(SGLANG)/ready: tools/install_sglang.sh claw/engine/worker/sglang.py tests/sglang_cpu/claw_sglang_cpu.py
@@ -40,6 +46,18 @@ adapters: $(ADAPTERS)/ready
 $(ADAPTERS)/ready: tools/install_adapters.sh pyproject.toml tests/sdk/adapters/packages/pyproject.toml
 	PYTHON="$(PYTHON)" VENV_ADAPTERS="$(ADAPTERS)" bash tools/install_adapters.sh
 	@touch $(ADAPTERS)/ready
+
+clients: $(CLIENTS)/ready
+
+$(CLIENTS)/ready: tools/install_clients.sh pyproject.toml
+	PYTHON="$(PYTHON)" VENV_CLIENTS="$(CLIENTS)" bash tools/install_clients.sh
+	@touch $(CLIENTS)/ready
+
+openclaw: $(OPENCLAW)/ready
+
+$(OPENCLAW)/ready: tools/install_openclaw.sh
+	OPENCLAW_DIR="$(OPENCLAW)" bash tools/install_openclaw.sh
+	@touch $(OPENCLAW)/ready
 
 # an engine and the base image of sandboxes; does nothing where both are there
 docker:
@@ -58,4 +76,4 @@ $(READY): pyproject.toml $(wildcard plugins/*/pyproject.toml) tools/install.sh
 	@touch $(READY)
 
 clean:
-	rm -rf $(VENV) $(SGLANG) $(ADAPTERS)
+	rm -rf $(VENV) $(SGLANG) $(ADAPTERS) $(CLIENTS) $(OPENCLAW)

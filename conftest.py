@@ -81,6 +81,25 @@ def old_verifiers() -> str:
 
 
 @pytest.fixture(scope="session")
+def openai_two() -> str:
+    """The python beside the older openai, of tools/install_clients.sh or $CLAW_CLIENTS."""
+    folder = Path(os.environ.get("CLAW_CLIENTS") or Path(__file__).parent / ".venv-clients")
+    python = folder / "openai-2" / "bin" / "python"
+    if not python.exists():
+        missing("openai 2", f"no {python}; make it: make clients")
+    return str(python)
+
+
+@pytest.fixture(scope="session")
+def openclaw_dir() -> Path:
+    """The folder of tools/install_openclaw.sh, or $CLAW_OPENCLAW."""
+    folder = Path(os.environ.get("CLAW_OPENCLAW") or Path(__file__).parent / ".openclaw")
+    if not (folder / "bin" / "node").exists():
+        missing("OpenClaw", f"no {folder}/bin/node; make it: make openclaw")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def needs_docker() -> None:
     """A container engine with claw's base image; tools/docker.sh brings up both."""
     from claw.errors import ClawError

@@ -28,6 +28,8 @@ Words = Annotated[list[str] | None, typer.Argument(
 )]
 PluginName = Annotated[str, typer.Option("--plugin", "-p", help="Environment plugin to run.")]
 Model = Annotated[str, typer.Option("--model", "-m", help="Known name, folder or hub name.")]
+OpenClaw = Annotated[bool, typer.Option(
+    "--openclaw", help="Print the configuration block for OpenClaw when ready.")]
 Run = Annotated[str, typer.Option("--run", "-r", help="Run folder or name; default: the newest.")]
 
 Target = Annotated[str, typer.Argument(
@@ -43,22 +45,26 @@ def train(
     words: Words = None, plugin: PluginName = "", model: Model = "",
     resume: Annotated[Path | None, typer.Option(help="Continue this run folder.")] = None,
     trace_hooks: Annotated[bool, typer.Option(help="Log every hook call of the plugin.")] = False,
+    openclaw: OpenClaw = False,
 ) -> None:
     """Serve a policy and train it from what happens next."""
     from claw.engine.report import play
 
-    play(words or [], plugin=plugin, model=model, resume=resume, trace_hooks=trace_hooks)
+    play(words or [], plugin=plugin, model=model, resume=resume, trace_hooks=trace_hooks,
+         for_openclaw=openclaw)
 
 
 @app.command()
 def serve(
     words: Words = None, plugin: PluginName = "personal", model: Model = "",
     resume: Annotated[Path | None, typer.Option(help="Continue this run folder.")] = None,
+    openclaw: OpenClaw = False,
 ) -> None:
     """Serve a policy without training it."""
     from claw.engine.report import play
 
-    play(words or [], plugin=plugin, model=model, resume=resume, trains=False)
+    play(words or [], plugin=plugin, model=model, resume=resume, trains=False,
+         for_openclaw=openclaw)
 
 
 @app.command("eval")

@@ -19,6 +19,8 @@ OTHER = {
     "tools/install.sh": "makes .venv; the CPU build of torch where there is no GPU",
     "tools/install_sglang.sh": "makes .venv-sglang, the environment of SGLang workers",
     "tools/install_adapters.sh": "makes .venv-adapters: verifiers and openenv, for tests",
+    "tools/install_clients.sh": "makes .venv-clients: openai 2, for tests",
+    "tools/install_openclaw.sh": "makes .openclaw: the real OpenClaw and its Node, for tests",
     "tools/docker.sh": "brings up a container engine and the base image of sandboxes",
     "tools/desktop.sh": "makes the desktop image of the gui plugin on that base",
     "tools/desktop/Dockerfile": "what is in that image",

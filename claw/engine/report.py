@@ -80,7 +80,7 @@ def _check_names(config: RunConfig, plugin: Any) -> None:
 
 def play(
     words: list[str], *, plugin: str, model: str, resume: Path | None, trains: bool = True,
-    trace_hooks: bool = False,
+    trace_hooks: bool = False, for_openclaw: bool = False,
 ) -> None:
     """Run until the run ends or the person stops it; the first Ctrl-C saves and says where."""
     from claw.engine.launch import Launcher
@@ -99,12 +99,14 @@ def play(
     try:
         launcher = Launcher(config, run, model_dir, trains=trains, resume=resume is not None,
                             trace_hooks=trace_hooks, hosts=config.rollout.host)
-        _play(launcher, config, run)
+        _play(launcher, config, run, for_openclaw)
     finally:
         run.release()
 
 
-def _play(launcher: Any, config: RunConfig, run: RunDir) -> None:
+def _play(
+    launcher: Any, config: RunConfig, run: RunDir, for_openclaw: bool = False
+) -> None:
     say(f"run folder  [bold]{escape(str(run.path))}[/bold]")
     signal.signal(signal.SIGTERM, _interrupt)  # a polite end from outside is a Ctrl-C
     try:
@@ -112,6 +114,8 @@ def _play(launcher: Any, config: RunConfig, run: RunDir) -> None:
         with console.status("starting: actor, worker, trainer, runner"):
             address = launcher.wait_ready()
         _say_ready(address, config, launcher, run)
+        if for_openclaw:
+            _say_openclaw(address, config, launcher)
         launcher.watch(Follower(launcher, run))
     except KeyboardInterrupt:
         _stop(launcher, run)
@@ -137,6 +141,18 @@ def _say_ready(address: str, config: RunConfig, launcher: Any, run: RunDir) -> N
         say("\nPaste these into any OpenAI client and talk. Every reply you correct or "
             "accept teaches it.\nAnother terminal: claw turns | claw versions | "
             "claw why TURN | claw rollback N.  Ctrl-C stops and saves.\n")
+
+
+def _say_openclaw(address: str, config: RunConfig, launcher: Any) -> None:
+    from claw.engine import openclaw
+    from claw.sdk import registry
+
+    if not address:
+        raise UsageError("--openclaw has no effect on a plugin without an app",
+                         found=config.plugin_name, allowed="personal")
+    context = int(launcher.status()["context"])
+    print(openclaw.told(f"{address}/v1", launcher.key, config.serve.model_name, context,
+                        registry.load(config.plugin_name)), flush=True)  # to be copied as it is
 
 
 def _stop(launcher: Any, run: RunDir) -> None:

@@ -5,8 +5,9 @@ Does not own: anything of a model. It is a double for tests of everything around
 
 The distribution: the id that the script wants next has probability P_WANTED, the rest is shared
 evenly by the other ids; greedy requests take the wanted id, others draw. `script.json` in the model
-folder may say more than the defaults: {"rule": "echo" | "count" | "replies", "replies": [[ids],
-...], "vocab_size": N, "eos": id, "pace_s": seconds per token, "context": tokens}. Without it the
+folder may say more than the defaults: {"rule": "echo" | "count" | "replies" | "cues",
+"replies": [[ids], ...], "cues": [[[ids to look for], [ids of the reply]], ...],
+"vocab_size": N, "eos": id, "pace_s": seconds per token, "context": tokens}. Without it the
 vocabulary is bytes (0..255) and an end-of-turn id (256), or that of `config.json` where there is
 one, and the rule is `echo`.
 """
@@ -52,6 +53,8 @@ class Script:
 
     rule: str = "echo"
     replies: tuple[tuple[int, ...], ...] = ()
+    cues: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+    """the cue that comes last in the prompt is answered; without one the prompt is echoed"""
     vocab_size: int = 257
     eos: int = EOS
     pace_s: float = 0.0
@@ -59,7 +62,9 @@ class Script:
 
     def reply(self, prompt: np.ndarray) -> list[int]:
         """The ids that the script wants after this prompt, the end-of-turn id last."""
-        if self.rule == "echo":
+        if self.rule == "cues" and (cued := self._cued(prompt)) is not None:
+            said = cued
+        elif self.rule in ("echo", "cues"):
             said = [int(i) for i in prompt[-ECHOED:] if i != self.eos]
         elif self.rule == "count":
             said = [i for i in range(self.vocab_size) if i != self.eos][:ECHOED]
@@ -67,6 +72,19 @@ class Script:
             digest = hashlib.sha256(np.ascontiguousarray(prompt, np.int32).tobytes()).digest()
             said = list(self.replies[int.from_bytes(digest[:4], "big") % len(self.replies)])
         return [*said, self.eos]
+
+    def _cued(self, prompt: np.ndarray) -> list[int] | None:
+        at, reply = max((_last(prompt, cue), reply) for cue, reply in self.cues)
+        return list(reply) if at >= 0 else None
+
+
+def _last(prompt: np.ndarray, cue: tuple[int, ...]) -> int:
+    """Return where `cue` begins for the last time, or -1."""
+    if len(cue) > len(prompt):
+        return -1
+    windows = np.lib.stride_tricks.sliding_window_view(prompt, len(cue))
+    found = np.flatnonzero((windows == np.array(cue)).all(axis=1))
+    return int(found[-1]) if len(found) else -1
 
 
 def read_script(folder: Path) -> Script:
@@ -80,8 +98,10 @@ def read_script(folder: Path) -> Script:
     if (path := folder / "script.json").is_file():
         values |= json.loads(path.read_text(encoding="utf-8"))
     values["replies"] = tuple(tuple(r) for r in values.get("replies", ()))
+    values["cues"] = tuple((tuple(cue), tuple(reply)) for cue, reply in values.get("cues", ()))
     script = Script(**values)
-    assert script.rule in ("echo", "count") or script.replies, "rule `replies` needs replies"
+    needed = {"replies": script.replies, "cues": script.cues}.get(script.rule, True)
+    assert needed, f"rule `{script.rule}` needs {script.rule}"
     return script
 
 

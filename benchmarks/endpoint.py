@@ -1,0 +1,214 @@
+"""`python -m benchmarks.endpoint`: what the endpoint costs over the bare worker.
+
+The same prompts go to a worker over its socket and, in the same run, to a second worker behind the
+actor and the HTTP endpoint. The worker is scripted and says a token every `--pace-ms`, so that what
+is measured is what stands around it.
+
+    one      whole time of one streamed answer after the other, and to its first token
+    streams  tokens a second with so many answers at once
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import zmq
+import zmq.asyncio
+from claw_env_personal.demo import run as runs
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.machine import described
+from claw import config as settings
+from claw.engine import wire
+from claw.engine.actor.chat import Chat
+from claw.engine.actor.policy import new_call
+from claw.engine.models import resolve
+from claw.records import Sampling
+
+console = Console(highlight=False)
+Timed = tuple[float, float, int]
+"""seconds to the first token, seconds in all, tokens"""
+Ask = Callable[[int], Awaitable[Timed]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="smollm2-135m", help="whose tokenizer and template")
+    parser.add_argument("--pace-ms", type=float, default=20.0)
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--requests", type=int, default=60)
+    parser.add_argument("--streams", type=int, default=32)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="claw-bench-") as folder:
+        asyncio.run(_compare(Path(folder), options))
+
+
+async def _compare(folder: Path, options: argparse.Namespace) -> None:
+    model = _scripted(folder / "model", options)
+    words = ["worker.kind=scripted", f"worker.slots={options.streams}", "judge.kind=none"]
+    async with bare(folder, model, words, options) as ask:
+        alone = await _measure(ask, options)
+    run = runs.start(folder / "run", _empty(folder), words, str(model))
+    try:
+        served = await _measure(over_http(run, options), options)
+    finally:
+        run.stop()
+    _show(alone, served, options)
+
+
+def _scripted(folder: Path, options: argparse.Namespace) -> Path:
+    """The model's own folder, and a script that says as many tokens as are asked for."""
+    folder.mkdir()
+    for file in resolve(options.model).iterdir():
+        (folder / file.name).symlink_to(file)
+    (folder / "script.json").write_text(json.dumps({"rule": "count",
+                                                    "pace_s": options.pace_ms / 1000}))
+    return folder
+
+
+def _empty(folder: Path) -> Path:
+    path = folder / "settings.toml"
+    path.write_text("")
+    return path
+
+
+def messages(number: int) -> list[dict[str, str]]:
+    return [{"role": "user", "content": f"Question {number}: " + "how do plants grow? " * 20}]
+
+
+# --- the two ways ----------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def bare(
+    folder: Path, model: Path, words: list[str], options: argparse.Namespace
+) -> AsyncIterator[Ask]:
+    """A worker process, asked over its socket."""
+    config = settings.load(None, (*words, 'plugin_name="personal"', f"model='{model}'"))
+    address = f"ipc://{folder}/workers"
+    context = zmq.asyncio.Context()
+    socket = wire.open_socket(context, zmq.ROUTER, address, bind=True)
+    spec = folder / "worker.json"
+    spec.write_text(json.dumps({
+        "config": settings.resolved(config), "actor": address, "name": "bare",
+        "versions": f"ipc://{folder}/versions", "model_dir": str(model), "run_dir": str(folder),
+        "launcher": os.getpid(),
+    }))
+    worker = subprocess.Popen([sys.executable, "-m", "claw.engine.worker", "--spec", str(spec)])
+    heard: dict[str, asyncio.Queue[wire.Message]] = {}
+    peer, hello = b"", asyncio.Event()
+
+    async def listen() -> None:
+        nonlocal peer
+        while True:
+            peer, *frames = await socket.recv_multipart()
+            message = wire.decode(frames)
+            hello.set()
+            if message.id in heard:
+                heard[message.id].put_nowait(message)
+
+    chat = Chat(model)
+    listening = asyncio.create_task(listen())
+
+    async def ask(number: int) -> Timed:
+        began, first, count = time.perf_counter(), 0.0, 0
+        prompt = chat.prompt(messages(number))
+        sampling = Sampling(max_tokens=options.tokens)
+        call = new_call(f"bare-{number}", prompt.ids, sampling, session="", owner="default",
+                        adapter="default", deadline_s=120)
+        heard[call.wire_id] = asyncio.Queue()
+        await socket.send_multipart([peer, *wire.encode(call.message(chat.stop_ids, 120))])
+        while (message := await heard[call.wire_id].get()).type != "generate.done":
+            first = first or time.perf_counter() - began
+            count += len(message.arrays["ids"])
+        del heard[call.wire_id]
+        return first, time.perf_counter() - began, count
+
+    try:
+        await asyncio.wait_for(hello.wait(), 60)
+        yield ask
+    finally:
+        worker.terminate()
+        worker.wait(30)
+        listening.cancel()
+        socket.close(0)
+        context.term()
+
+
+def over_http(run: runs.Run, options: argparse.Namespace) -> Ask:
+    """Streamed answers over a plain socket: a client library's own time is not the endpoint's."""
+    address = urlsplit(str(run.client.base_url))
+
+    async def ask(number: int) -> Timed:
+        began, first, count = time.perf_counter(), 0.0, 0
+        body = json.dumps({"model": run.model, "messages": messages(number), "stream": True,
+                           "max_tokens": options.tokens}).encode()
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\n"
+                     b"content-type: application/json\r\nauthorization: Bearer "
+                     + run.client.api_key.encode() + b"\r\nconnection: close\r\ncontent-length: "
+                     + str(len(body)).encode() + b"\r\n\r\n" + body)
+        while (line := await reader.readline()) and not line.startswith(b"data: [DONE]"):
+            if b'"delta":{"content":' in line:
+                first = first or time.perf_counter() - began
+                count += 1
+        took = time.perf_counter() - began
+        writer.close()
+        assert line, "the stream broke off"
+        return first, took, count
+
+    return ask
+
+
+# --- measuring -------------------------------------------------------------------------------
+
+
+async def _measure(ask: Ask, options: argparse.Namespace) -> dict[str, float]:
+    for number in range(3):
+        await ask(-1 - number)
+    one = [await ask(number) for number in range(options.requests)]
+    numbers, until = iter(range(10_000, 1_000_000)), time.perf_counter() + options.seconds
+
+    async def stream() -> int:
+        done = 0
+        while time.perf_counter() < until:
+            done += 1 if (await ask(next(numbers)))[1] else 0
+        return done
+
+    began = time.perf_counter()
+    answers = sum(await asyncio.gather(*(stream() for _ in range(options.streams))))
+    took = time.perf_counter() - began
+    return {
+        "first": 1000 * statistics.median(t[0] for t in one),
+        "one": 1000 * statistics.median(t[1] for t in one),
+        "tokens_per_s": answers * options.tokens / took,
+    }
+
+
+def _show(alone: dict[str, float], served: dict[str, float], options: argparse.Namespace) -> None:
+    table = Table(title=f"{options.tokens} tokens at {options.pace_ms:g} ms, {described()}",
+                  title_justify="left")
+    for column in ("", "bare worker", "endpoint", "difference"):
+        table.add_column(column, justify="right")
+    for name, label, unit in (("first", "to the first token", "ms"), ("one", "one answer", "ms"),
+                              ("tokens_per_s", f"{options.streams} streams", "tokens/s")):
+        a, b = alone[name], served[name]
+        more = f"{b - a:+.1f} ms" if unit == "ms" else f"{100 * (b - a) / a:+.1f} %"
+        table.add_row(label, f"{a:.1f} {unit}", f"{b:.1f} {unit}", more)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
