@@ -50,7 +50,7 @@ SILENT_S = 60.0
 STOP_S = 5.0
 
 
-def make(config: RunConfig, model_dir: Path, weights: str) -> "HostedBackend":
+def make(config: RunConfig, model_dir: Path, weights: str = "") -> "HostedBackend":
     """Start the engine of a run and wait until it can serve."""
     return HostedBackend(config, model_dir, "claw.engine.worker.sglang", weights)
 

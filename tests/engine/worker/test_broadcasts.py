@@ -1,5 +1,6 @@
 """Broadcasts: a real depot, a real sender, and rank 1 of a real gloo group in this process."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -28,7 +29,12 @@ from claw.engine import versions, wire
 from claw.engine.trainer import sender
 from claw.engine.trainer.broadcasts import Broadcasts
 from claw.engine.trainer.depot import Depot
+from claw.engine.versions import VersionError
 from claw.engine.wire import Message
+from claw.engine.worker import group as worker_group
+from claw.engine.worker.engine import Offer
+from claw.engine.worker.group import Group, check_offer
+from claw.records import Version
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -212,6 +218,59 @@ def test_a_frozen_sender_is_killed(depot, asker, tmp_path, monkeypatch):
     depot.broadcasts.running["broadcast-1"].heard -= 120  # so long it may be silent
     assert "nothing was heard" in asker.hear()["error"]
     assert not exists(pid)
+
+
+class Rank1:
+    """Stands for an engine: joins the group that it is offered."""
+
+    backend, num_ranks = "gloo", 1
+
+    async def join(self, offer) -> None:
+        self.group = await asyncio.to_thread(join, offer.port, offer.name, offer.host)
+
+
+def meet(address: str, version: Version, shapes: versions.Shapes, patience_s: float = 20.0):
+    """What a worker does with a version: (the engine, what was sent of bucket 0)."""
+    async def main():
+        engine = Rank1()
+        broadcast = await Group(address, None, patience_s).meet(engine, version, shapes)
+        await broadcast.send(0)
+        got = await asyncio.to_thread(receive, engine.group, broadcast.offer.buckets[0])
+        broadcast.close()
+        dist.destroy_process_group(engine.group)
+        return got
+    return asyncio.run(main())
+
+
+SHAPES = {name: tuple(tensor.shape) for name, tensor in TENSORS.items()}
+
+
+def test_a_worker_meets_its_sender_and_lets_it_go(depot, tmp_path):
+    version = Version("default", "default", 1, None, make(depot.folder, TENSORS))
+    got = meet(f"ipc://{tmp_path}/w", version, SHAPES)
+    assert torch.equal(got["half"], TENSORS["half"])
+    wait_until(lambda: not depot.broadcasts.running)
+
+
+def test_a_worker_refuses_an_offer_that_is_not_the_version_s_tensors(depot, tmp_path):
+    version = Version("default", "default", 1, None, make(depot.folder, TENSORS))
+    (tmp_path / "fault").write_text("lack layers.10.w")
+    with pytest.raises(VersionError, match=r"layers.10.w: is missing(?s:.)*\(12, 5\)"):
+        meet(f"ipc://{tmp_path}/w", version, SHAPES)
+    wait_until(lambda: not depot.broadcasts.running)
+    offer = Offer("x", "h", 1, 2, ([("a", "float32", [2])], [("b", "float32", [3])]))
+    check_offer(offer, {"a": (2,), "b": (3,)})
+    for wanted, words in (({"a": (2,)}, "b: .*(?s:.)*not in the version"),
+                          ({"a": (2,), "b": (4,)}, r"b: \(3,\)")):
+        with pytest.raises(VersionError, match=words):
+            check_offer(offer, wanted)
+
+
+def test_a_trainer_that_is_silent_is_waited_for_within_the_deadline(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_group, "START_S", 0.1)
+    version = Version("default", "default", 1, None, "0" * 64)
+    with pytest.raises(VersionError, match=r"silent(?s:.)*no broadcast.ready for 0.3 s"):
+        meet(f"ipc://{tmp_path}/nobody", version, SHAPES, 0.2)
 
 
 TRAINER = """

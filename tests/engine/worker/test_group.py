@@ -19,7 +19,7 @@ from worker_doubles import canary_of, full_version, plain
 from claw.engine.trainer.broadcasts import Broadcasts
 from claw.engine.trainer.depot import Depot
 
-pytestmark = [pytest.mark.sglang, pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.sglang, pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(900)]
 LAYER = "model.layers.7.mlp.down_proj.weight"
 GROUP_S = 8.0
 
