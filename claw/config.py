@@ -93,6 +93,11 @@ class SglangConfig(Section):
     """seconds the engine may take to start"""
     stall_s: float = Field(120.0, gt=0)
     """seconds without a token while requests run, after which the engine counts as hung"""
+    weights: Literal["folder", "group"] = "folder"
+    """how full weights come into the engine: it reads the version's folder, or the trainer sends
+    the tensors through a group of torch.distributed (NCCL on a GPU, else gloo): not encrypted"""
+    group_s: float = Field(30.0, gt=0, le=600)
+    """seconds that one step of a group may take: its making, or one bucket of tensors"""
     arguments: dict[str, Any] = {}
     """more of SGLang's own server arguments, as tp_size = 2; not those that claw sets itself"""
 
@@ -360,6 +365,13 @@ def conflicts(c: RunConfig) -> list[str]:
         found.append("rollout.max_tokens leaves no room for a prompt in worker.context")
     if c.sglang != SglangConfig() and c.worker.kind != "sglang":
         found.append(f"[sglang] has no effect: worker.kind is {c.worker.kind!r}")
+    if c.sglang.weights == "group" and c.lora.rank:
+        found.append("sglang.weights = group has no effect on adapters; set lora.rank = 0")
+    if c.sglang.weights == "folder" and c.sglang.group_s != SglangConfig().group_s:
+        found.append("sglang.group_s has no effect: sglang.weights is 'folder'")
+    if 3 * c.sglang.group_s > c.sglang.stall_s and c.sglang.weights == "group":
+        found.append("sglang.group_s must be at most a third of sglang.stall_s, within which the "
+                     "engine answers")
     if c.loss.subset != "student" and c.train.method in ("grpo", "opd-sampled", "combined"):
         found.append(f"loss.subset has no effect: train.method {c.train.method} uses no top-k")
     if c.loss.gap_weight != "student" and c.train.method in ("grpo", "opd-sampled", "combined"):

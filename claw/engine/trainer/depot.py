@@ -1,7 +1,8 @@
-"""Versions for workers on other hosts: any piece of any file of a version, on request.
+"""Versions for workers: any piece of any file of one, or a broadcast of its tensors, on request.
 
 Owns: the socket, the checks of what is asked, reading the piece.
-Does not own: what a version is (engine.versions), which pieces a worker still lacks (worker.pull).
+Does not own: what a version is (engine.versions), which pieces a worker still lacks (worker.pull),
+a broadcast (broadcasts).
 
 A thread of its own, so that a step never holds up a transfer. No torch here.
 """
@@ -15,6 +16,7 @@ from typing import Any
 import zmq
 
 from claw.engine import tensors, versions, wire
+from claw.engine.trainer.broadcasts import Broadcasts
 from claw.engine.wire import Message
 from claw.errors import ClawError, WireError
 
@@ -27,13 +29,16 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,127}")
 
 
 class Depot:
-    """Answers `piece` questions until it is closed."""
+    """Answers questions for pieces and broadcasts until it is closed."""
 
-    def __init__(self, folder: Path, address: str, keys: wire.Keys | None = None) -> None:
-        """`folder` holds <owner>/<adapter>/<number>/."""
+    def __init__(
+        self, folder: Path, address: str, keys: wire.Keys | None = None, device: str = "auto"
+    ) -> None:
+        """`folder` holds <owner>/<adapter>/<number>/; NCCL sends from `device`."""
         self.folder = folder
         self._context = zmq.Context()
         self._socket = wire.open_socket(self._context, zmq.ROUTER, address, bind=True, keys=keys)
+        self.broadcasts = Broadcasts(self._context, _host(address), device)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="depot", daemon=True)
         self._thread.start()
@@ -41,21 +46,38 @@ class Depot:
     def close(self) -> None:
         self._closing.set()
         self._thread.join(timeout=5.0)
+        self.broadcasts.close()
         self._context.destroy(linger=0)
 
     def _run(self) -> None:
+        poller = zmq.Poller()
+        for socket in (self._socket, self.broadcasts.socket):
+            poller.register(socket, zmq.POLLIN)
         while not self._closing.is_set():
-            if not self._socket.poll(POLL_MS):
-                continue
-            peer, *frames = self._socket.recv_multipart()
-            try:
-                answer = self.answer(wire.decode(frames))
-            except (ClawError, OSError, TypeError, ValueError) as error:
-                answer = Message("error", _id(frames), {"error": str(error)[:500]})
-            try:
-                self._socket.send_multipart([peer, *wire.encode(answer)], zmq.DONTWAIT)
-            except zmq.ZMQError as error:  # it asks again
-                log.warning("a piece is not sent: %s", error)
+            poller.poll(POLL_MS)
+            if self._socket.poll(0):
+                self._take(*self._socket.recv_multipart())
+            for peer, frames in self.broadcasts.answers():
+                self._send(peer, frames)
+
+    def _take(self, peer: bytes, *frames: bytes) -> None:
+        try:
+            message = wire.decode(list(frames))
+            if message.type == "broadcast":
+                self.broadcasts.begin(peer, message, self._version(message))
+            elif message.type in ("broadcast.bucket", "broadcast.end"):
+                self.broadcasts.forward(message)
+            else:
+                self._send(peer, wire.encode(self.answer(message)))
+        except (ClawError, OSError, TypeError, ValueError) as error:
+            answer = Message("error", _id(list(frames)), {"error": str(error)[:500]})
+            self._send(peer, wire.encode(answer))
+
+    def _send(self, peer: bytes, frames: list[Any]) -> None:
+        try:
+            self._socket.send_multipart([peer, *frames], zmq.DONTWAIT)
+        except zmq.ZMQError as error:  # it asks again
+            log.warning("an answer is not sent: %s", error)
 
     def answer(self, message: Message) -> Message:
         """The piece that is asked for; ClawError or OSError when there is none."""
@@ -74,15 +96,24 @@ class Depot:
         }, {"raw": _bytes(raw)})
 
     def _path(self, message: Message) -> Path:
-        names = [str(message[n]) for n in ("owner", "adapter", "file")]
+        folder, file = self._version(message), str(message["file"])
+        if file != versions.MANIFEST and file not in versions.read_manifest(folder).files:
+            raise WireError(f"the version has no file {file!r}")
+        return folder / file
+
+    def _version(self, message: Message) -> Path:
+        names = [str(message[n]) for n in ("owner", "adapter")]
         if not all(_NAME.fullmatch(name) for name in names):
-            raise WireError(f"no such version or file: {names}")
-        folder = self.folder / names[0] / names[1] / str(int(message["number"]))
-        if names[2] == versions.MANIFEST:
-            return folder / names[2]
-        if names[2] not in versions.read_manifest(folder).files:
-            raise WireError(f"the version has no file {names[2]!r}")
-        return folder / names[2]
+            raise WireError(f"no such version: {names}")
+        return self.folder / names[0] / names[1] / str(int(message["number"]))
+
+
+def _host(address: str) -> str:
+    """Where senders listen: beside the depot's own socket; an empty host stands for everywhere."""
+    if not address.startswith("tcp://"):
+        return "127.0.0.1"
+    host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    return "" if host in ("*", "0.0.0.0") else host
 
 
 def _bytes(raw: bytes) -> Any:

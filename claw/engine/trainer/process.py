@@ -48,7 +48,8 @@ def run(
     keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
     link = Link(actor, versions, beat_s=config.wire.heartbeat_s,
                 dead_after_s=config.wire.dead_after_s, keys=keys)
-    depot = Depot(folder / "versions", weights, keys) if weights else None
+    depot = (Depot(folder / "versions", weights, keys, config.train.device) if weights
+             else None)
     try:
         _end_politely(link)
         trainer = Trainer(config, Path(model_dir), folder, link, monitor, Shelf(folder))

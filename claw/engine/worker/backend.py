@@ -190,10 +190,16 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-def make_backend(config: RunConfig, model_dir: Path) -> Backend:
-    """Load the backend named in `worker.kind`."""
-    name = "hosted" if config.worker.kind == "sglang" else config.worker.kind
-    module: Any = importlib.import_module(f"claw.engine.worker.{name}")
+def make_backend(config: RunConfig, model_dir: Path, weights: str = "") -> Backend:
+    """Load the backend named in `worker.kind`.
+
+    `weights`: where the trainer gives out versions, for an engine that asks it itself.
+    """
+    if config.worker.kind == "sglang":
+        from claw.engine.worker import hosted
+
+        return hosted.make(config, model_dir, weights)
+    module: Any = importlib.import_module(f"claw.engine.worker.{config.worker.kind}")
     return cast(Backend, module.make(config, model_dir))
 
 

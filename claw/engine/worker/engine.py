@@ -4,7 +4,7 @@ Owns: the protocol `Engine` and its records. Does not own: requests of the actor
 (shelf). An engine knows no versions: its adapters have names, its base weights are a folder.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +14,9 @@ import numpy as np
 from claw.engine.tensors import Checksums
 from claw.errors import ClawError
 from claw.records import Sampling
+
+Bucket = list[tuple[str, str, list[int]]]
+"""what one broadcast holds: name, dtype as torch calls it, and shape of each tensor"""
 
 
 class EngineError(ClawError):
@@ -57,6 +60,17 @@ class Scores:
     topk_logps: np.ndarray
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A version that waits for this engine in a group of torch.distributed, at rank 0."""
+
+    name: str
+    host: str
+    port: int
+    world: int
+    buckets: tuple[Bucket, ...]
+
+
 class Engine(Protocol):
     """An engine that runs in this process or below it. One event loop drives it."""
 
@@ -66,6 +80,10 @@ class Engine(Protocol):
     has_adapters: bool
     dtype: str
     """of its weights: float32, bfloat16 or float16"""
+    backend: str
+    """of its groups: nccl or gloo"""
+    num_ranks: int
+    """that it has in a group"""
 
     def generate(self, ask: Ask) -> AsyncIterator[Part]:
         """Yield parts; the last one has a finish. EngineError: this answer is not usable."""
@@ -85,6 +103,15 @@ class Engine(Protocol):
 
     async def load_weights(self, folder: Path) -> None:
         """Replace the base weights; nothing runs meanwhile. VersionError: the old ones serve."""
+
+    async def join(self, offer: Offer) -> None:
+        """Come into the group; VersionError: it is not in it, the old weights serve."""
+
+    async def receive(self, offer: Offer, send: Callable[[int], Awaitable[None]]) -> None:
+        """Replace the base weights by what `send(i)` has broadcast, and leave the group.
+
+        Nothing runs meanwhile. VersionError: the weights may be mixed now.
+        """
 
     async def checksums(self) -> Checksums:
         """Checksums of the base weights that it holds (`tensors`); empty when it has none."""

@@ -25,6 +25,7 @@ from claw.config import RunConfig
 from claw.engine import process, wire
 from claw.engine.wire import Message
 from claw.engine.worker.engine import Engine
+from claw.engine.worker.group import Group
 from claw.engine.worker.host import Host
 from claw.engine.worker.shelf import Shelf
 from claw.errors import ClawError, UsageError
@@ -50,7 +51,9 @@ def main(make: Callable[[RunConfig, Path], Engine]) -> None:
         _check_claw(spec["claw"])
         config, model_dir = settings.parse(spec["config"]), Path(spec["model_dir"])
         engine = make(config, model_dir)
-        asyncio.run(_serve(engine, config, model_dir, zmq.asyncio.Socket.shadow(socket)))
+        shelf = Shelf(engine, model_dir, config.gate.canary_tolerance, config.lora.rank,
+                      config.sglang.stall_s, _group(config, spec.get("weights", "")))
+        asyncio.run(_serve(engine, shelf, config, zmq.asyncio.Socket.shadow(socket)))
     except ClawError as error:
         socket.send_multipart(wire.encode(Message("lost", "", {"why": str(error)})))
     except Exception:
@@ -69,10 +72,16 @@ def _check_claw(wanted: str) -> None:
                          do="install the same claw in both environments")
 
 
-async def _serve(engine: Engine, config: RunConfig, model_dir: Path, socket: Any) -> None:
-    patience_s = config.sglang.stall_s
-    shelf = Shelf(engine, model_dir, config.gate.canary_tolerance, config.lora.rank, patience_s)
-    await Host(engine, shelf, socket, patience_s).run()
+def _group(config: RunConfig, address: str) -> Group | None:
+    """How versions come through a group, if they do."""
+    if config.sglang.weights != "group":
+        return None
+    keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
+    return Group(address, keys, config.sglang.group_s)
+
+
+async def _serve(engine: Engine, shelf: Shelf, config: RunConfig, socket: Any) -> None:
+    await Host(engine, shelf, socket, config.sglang.stall_s).run()
 
 
 def _end_with(parent: int) -> None:

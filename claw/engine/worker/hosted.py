@@ -38,6 +38,7 @@ from claw.engine.worker.backend import (
 )
 from claw.engine.worker.child import Child
 from claw.engine.worker.scratch import Scratch
+from claw.errors import UsageError
 from claw.records import FinishReason, Version
 
 log = logging.getLogger(__name__)
@@ -49,15 +50,20 @@ SILENT_S = 60.0
 STOP_S = 5.0
 
 
-def make(config: RunConfig, model_dir: Path) -> "HostedBackend":
+def make(config: RunConfig, model_dir: Path, weights: str = "") -> "HostedBackend":
     """Start the engine of a run and wait until it can serve."""
-    return HostedBackend(config, model_dir, "claw.engine.worker.sglang")
+    return HostedBackend(config, model_dir, "claw.engine.worker.sglang", weights)
 
 
 class HostedBackend:
     """See `backend.Backend`."""
 
-    def __init__(self, config: RunConfig, model_dir: Path, module: str) -> None:
+    def __init__(
+        self, config: RunConfig, model_dir: Path, module: str, weights: str = ""
+    ) -> None:
+        if config.sglang.weights == "group" and not weights:
+            raise UsageError("sglang.weights = group has versions sent by the trainer, and this "
+                             "worker does not know its address", do="name it with --weights")
         self.scratch = Scratch("claw-engine-")
         self.context = zmq.Context()
         address = f"ipc://{self.scratch.path}/host"
@@ -75,7 +81,7 @@ class HostedBackend:
         spec = self.scratch.path / "spec.json"
         spec.write_text(json.dumps({
             "config": settings.resolved(config), "model_dir": str(model_dir),
-            "address": address, "claw": process.version(),
+            "address": address, "claw": process.version(), "weights": weights,
         }), encoding="utf-8")
         try:
             env = process.ENVIRONMENT | {"OMP_NUM_THREADS": str(config.worker.threads or 1)}

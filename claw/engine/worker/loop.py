@@ -71,9 +71,10 @@ class ModelLoop:
     """Runs a backend in its own thread."""
 
     def __init__(
-        self, config: RunConfig, model_dir: Path, context: zmq.Context, address: str
+        self, config: RunConfig, model_dir: Path, context: zmq.Context, address: str,
+        weights: str = "",
     ) -> None:
-        self._config, self._model_dir = config, model_dir
+        self._config, self._model_dir, self._weights = config, model_dir, weights
         self._context, self._address = context, address
         self._commands: queue.Queue[Command] = queue.Queue(
             config.worker.slots + config.worker.queue + SPARE_COMMANDS
@@ -113,7 +114,9 @@ class ModelLoop:
         out = wire.open_socket(self._context, zmq.PAIR, self._address, bind=False)
         out.setsockopt(zmq.SNDTIMEO, 100)
         try:
-            with closing(make_backend(self._config, self._model_dir)) as backend:
+            with closing(
+                make_backend(self._config, self._model_dir, self._weights)
+            ) as backend:
                 self.status, self.limits = backend.status(), backend.limits
                 self._run(backend, out)
         except BaseException as error:

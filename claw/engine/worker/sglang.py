@@ -15,7 +15,9 @@ matches every id that starts with it.
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import timedelta
+from functools import partial
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from claw.config import RunConfig
 from claw.engine.tensors import Checksums
 from claw.engine.versions import VersionError
 from claw.engine.worker.backend import EngineLost
-from claw.engine.worker.engine import Ask, EngineError, Part, Scores
+from claw.engine.worker.engine import Ask, Bucket, EngineError, Offer, Part, Scores
 from claw.engine.worker.shelf import MAX_HELD
 from claw.errors import UsageError
 from claw.records import Sampling
@@ -101,7 +103,25 @@ def arguments(config: RunConfig, model_dir: Path, model_context: int, *, on_gpu:
                    "lora_target_modules": list(config.lora.targets),
                    "max_loras_per_batch": MAX_HELD + 1}
         values |= {} if on_gpu else {"lora_backend": "torch_native"}
+    if config.sglang.weights == "group" and (
+            wide := [n for n in ("dp_size", "pp_size") if more.get(n, 1) != 1]):
+        raise UsageError("SGLang's group for weights knows tensor parallelism only",
+                         found=f"sglang.arguments.{wide[0]} = {more[wide[0]]}",
+                         do="set sglang.weights=folder")
     return values | more
+
+
+def run_scheduler(group_s: float, *args: Any, **more: Any) -> None:
+    """SGLang's own scheduler, with a deadline in its groups for weights.
+
+    It gives them half an hour, in which nothing else of it moves.
+    """
+    from sglang.srt.managers.scheduler import run_scheduler_process
+    from sglang.srt.model_executor.model_runner_components import weight_updater
+
+    weight_updater.init_custom_process_group = partial(
+        weight_updater.init_custom_process_group, timeout=timedelta(seconds=group_s))
+    run_scheduler_process(*args, **more)
 
 
 def sampling_params(ask: Ask, *, seeded: bool = False) -> dict[str, Any]:
@@ -205,6 +225,10 @@ class SglangEngine:
         hf = get_config(str(model_dir), trust_remote_code=False)
         longest = get_context_length(get_hf_text_config(hf))
         values = arguments(config, model_dir, longest, on_gpu=on_gpu, shim=has_shim())
+        if config.sglang.weights == "group":
+            scheduler = partial(run_scheduler, config.sglang.group_s)
+            Engine = type("Engine", (Engine,), {
+                "run_scheduler_process_func": staticmethod(scheduler)})
         self._engine = Engine(**values)
         self._manager = self._engine.tokenizer_manager
         self.patience_s = config.sglang.stall_s
@@ -212,6 +236,8 @@ class SglangEngine:
         self.context = int(values["context_length"]) - MARGIN
         self.has_adapters = bool(config.lora.rank)
         self.dtype = str(values["dtype"])
+        self.backend = "nccl" if on_gpu else "gloo"
+        self.num_ranks = int(values.get("tp_size", 1))
         self._on_gpu = on_gpu
         self._seeded = bool(config.sglang.arguments.get(SEEDED))
 
@@ -267,15 +293,57 @@ class SglangEngine:
             raise EngineLost("the engine does not let an adapter go", found=done.error_message)
 
     async def load_weights(self, folder: Path) -> None:
+        await self._rest()
+        await self._take(self._manager.update_weights_from_disk(
+            self._io.UpdateWeightFromDiskReqInput(model_path=str(folder), flush_cache=True)))
+
+    async def _rest(self) -> None:
         # its answers come before it has put the request away, and with one inside it changes the
         # weights, keeps the old cache and calls that a failure
         flushed = await self._call(self._manager.flush_cache(timeout_s=self.patience_s))
         if not flushed.success:
             raise EngineLost("the engine does not come to rest", found=str(flushed))
-        done = await self._call(self._manager.update_weights_from_disk(
-            self._io.UpdateWeightFromDiskReqInput(model_path=str(folder), flush_cache=True)))
+
+    async def _take(self, work: Awaitable[Any]) -> None:
+        done = await self._call(work)
         if not done[0]:
             raise VersionError("the engine does not take the weights", found=str(done[1]))
+
+    async def join(self, offer: Offer) -> None:
+        done = await self._call(self._manager.init_weights_update_group(
+            self._io.InitWeightsUpdateGroupReqInput(
+                master_address=offer.host, master_port=offer.port, rank_offset=1,
+                world_size=offer.world, group_name=offer.name, backend=self.backend)))
+        if not done[0]:
+            raise VersionError("the engine does not get into the trainer's group",
+                               found=str(done[1]))
+
+    async def receive(self, offer: Offer, send: Callable[[int], Awaitable[None]]) -> None:
+        why = None
+        try:
+            await self._rest()
+            await self._take(self._manager.begin_weight_update(
+                self._io.BeginWeightUpdateReqInput()))
+            for index, bucket in enumerate(offer.buckets):
+                await send(index)
+                is_last = index + 1 == len(offer.buckets)
+                await self._receive(offer.name, bucket, flush=is_last)
+        except VersionError as error:
+            why = error
+        # the weights are mixed after a failure: what follows is a load from a folder, which takes
+        # the session to be over
+        await self._call(self._manager.end_weight_update(self._io.EndWeightUpdateReqInput()))
+        await self._call(self._manager.destroy_weights_update_group(
+            self._io.DestroyWeightsUpdateGroupReqInput(group_name=offer.name)))
+        if why is not None:
+            raise why
+
+    async def _receive(self, group: str, bucket: Bucket, *, flush: bool) -> None:
+        names, dtypes, shapes = (list(column) for column in zip(*bucket, strict=True))
+        await self._take(self._manager.update_weights_from_distributed(
+            self._io.UpdateWeightsFromDistributedReqInput(
+                names=names, dtypes=dtypes, shapes=shapes, group_name=group,
+                load_format="flattened_bucket", flush_cache=flush)))
 
     async def checksums(self) -> Checksums:
         if self._on_gpu:

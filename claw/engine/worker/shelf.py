@@ -17,6 +17,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from claw.engine.versions import Canary, CanaryError, Manifest, Shapes, VersionE
 from claw.engine.worker import adapter_files, arrival
 from claw.engine.worker.backend import EngineLost, Key, Loaded
 from claw.engine.worker.engine import Engine, EngineError
+from claw.engine.worker.group import Broadcast, Group
 from claw.records import DEFAULT_OWNER, Version
 
 log = logging.getLogger(__name__)
@@ -53,16 +55,18 @@ class Incoming:
     canary: Canary | None
     wanted: Checksums
     """what the engine should answer of its tensors then; empty when it cannot tell"""
+    broadcast: Broadcast | None = None
+    """by which they come; the engine is in its group. None: from the folder"""
 
 
 class Shelf:
     """Base weights and adapters of one engine."""
 
     def __init__(self, engine: Engine, model_dir: Path, tolerance: float, max_rank: int,
-                 patience_s: float) -> None:
+                 patience_s: float, group: Group | None = None) -> None:
         self.engine, self.model_dir = engine, model_dir
         self.tolerance, self.max_rank = tolerance, max_rank
-        self.patience_s = patience_s
+        self.patience_s, self.group = patience_s, group
         self.shapes, self.tied = folder_shapes(model_dir)
         self.current: dict[tuple[str, str], int] = {}
         self.base_number = 0
@@ -172,8 +176,9 @@ class Shelf:
         disk.check_shapes(found, self.shapes, self.tied)
         canary = disk.read_canary(folder, manifest)
         await self._remember(canary, None)
-        return Incoming(folder, manifest.weight_files, canary,
-                        await self._wanted(folder, manifest))
+        wanted = await self._wanted(folder, manifest)
+        return Incoming(folder, manifest.weight_files, canary, wanted,
+                        self.group and await self.group.meet(self.engine, version, found))
 
     async def _wanted(self, folder: Path, manifest: Manifest) -> Checksums:
         """What the engine should answer of its tensors when these are in it."""
@@ -190,8 +195,7 @@ class Shelf:
         """Replace the base weights while nothing runs; the old ones come back when refused."""
         started, key = time.monotonic(), (version.owner, version.adapter, version.number)
         try:
-            with staged(new.folder, new.files) as stage:
-                await self.engine.load_weights(stage)
+            await self._bring_in(new)
             held = await self.engine.checksums() if new.wanted else None
             if held is not None:
                 arrival.check(held, new.wanted)
@@ -203,6 +207,14 @@ class Shelf:
         self.current = {key[:2]: key[2]}
         self._loaded = {key: Loaded(*key, worst, mean, time.monotonic() - started)}
         return self._loaded[key]
+
+    async def _bring_in(self, new: Incoming) -> None:
+        if new.broadcast is not None:
+            with closing(new.broadcast):
+                await self.engine.receive(new.broadcast.offer, new.broadcast.send)
+            return
+        with staged(new.folder, new.files) as stage:
+            await self.engine.load_weights(stage)
 
     async def _restore(self) -> None:
         try:

@@ -74,7 +74,7 @@ class Worker:
         )
         self.link = Link(self.actor, config.wire.dead_after_s)
         self.announcements = self._subscribe(versions, keys) if versions else None
-        self.loop = ModelLoop(config, Path(model_dir), self.context, EVENTS)
+        self.loop = ModelLoop(config, Path(model_dir), self.context, EVENTS, weights)
         self.loader = Loader(self._version_is_ready, self._version_is_refused,
                              self._puller(weights, keys) if weights else None)
         self._refusals_out = wire.open_socket(self.context, zmq.PAIR, REFUSALS, bind=False)

@@ -156,6 +156,9 @@ def test_settings_that_cannot_be_honoured_are_errors_at_start():
             arguments([f"worker.device={device}"])
     assert arguments(["worker.device=cuda:1"], on_gpu=True)["base_gpu_id"] == 1
     assert arguments(["sglang.arguments={tp_size=2}"])["tp_size"] == 2
+    assert arguments(["sglang.arguments={dp_size=2}"])["dp_size"] == 2
+    with pytest.raises(UsageError, match="tensor parallelism only"):
+        arguments(["sglang.arguments={dp_size=2}", "sglang.weights=group", "lora.rank=0"])
 
 
 @pytest.mark.parametrize(("found", "words"), [
@@ -192,7 +195,8 @@ ENGINE_SIDE = [
     "claw.engine.tensors", "claw.engine.versions", "claw.engine.wire",
     "claw.engine.worker", "claw.engine.worker.adapter_files", "claw.engine.worker.arrival",
     "claw.engine.worker.backend",
-    "claw.engine.worker.engine", "claw.engine.worker.held_request", "claw.engine.worker.host",
+    "claw.engine.worker.engine", "claw.engine.worker.group", "claw.engine.worker.held_request",
+    "claw.engine.worker.host",
     "claw.engine.worker.host_process", "claw.engine.worker.sglang", "claw.engine.worker.shelf",
     "claw.errors", "claw.records",
 ]
