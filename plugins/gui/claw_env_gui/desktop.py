@@ -26,8 +26,6 @@ USER = "1000:1000"
 START_S = 60.0
 ASK_S = 60.0
 """far more than any answer takes; the machine may be busy with others"""
-APPS = ("chromium", "gnumeric", "mousepad", "thunar", "xterm")
-"""applications of the image, by the programs that start them"""
 
 
 class Desktop:
@@ -77,9 +75,9 @@ class Desktop:
 
     # --- seeing -------------------------------------------------------------------------------
 
-    def screenshot(self, *, kind: str = "png", size: tuple[int, int] | None = None) -> bytes:
-        """Return the screen with its pointer."""
-        picture: bytes = self._ask("picture", kind=kind, size=list(size) if size else None)
+    def screenshot(self) -> bytes:
+        """Return the screen with its pointer, as PNG."""
+        picture: bytes = self._ask("picture")
         return picture
 
     def nodes(self) -> list[tree.Node]:

@@ -56,7 +56,8 @@ class GuiConfig(BaseModel):
     trajectories: str = ""
     """folder for trajectories in OSWorld's shape, one folder per episode; empty: none is written"""
     judge_base_url: str = ""
-    """an OpenAI-compatible endpoint with a vision model, for judge.kind = "screens" """
+    """an OpenAI-compatible endpoint with a vision model, for judge.kind = "screens"; it
+    must take pictures"""
     judge_model: str = ""
     """its model"""
     judge_api_key_env: str = ""
