@@ -162,7 +162,7 @@ def test_train_and_eval_share_no_task_or_a_warning_says_so(
     both = [{t.id for t in of_split(GuiConfig(eval_share=0.4), s)} for s in ("train", "eval")]
     assert both[0] and both[1] and not both[0] & both[1]
     assert not caplog.records
-    same = [{t.id for t in of_split(GuiConfig(), s)} for s in ("train", "eval")]
+    same = [{t.id for t in of_split(GuiConfig(eval_share=0), s)} for s in ("train", "eval")]
     assert same[0] == same[1] == both[0] | both[1]
     assert "what is measured was trained on" in caplog.text
 
