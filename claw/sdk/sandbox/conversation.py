@@ -31,7 +31,7 @@ class Conversation:
             raise SandboxError("a conversation needs a container", found=type(box).__name__,
                                allowed='engine = "docker"')
         program = text.encode()
-        self._lock = threading.Lock()
+        self._lock, self._is_closed = threading.Lock(), False
         end = time.monotonic() + start_s
         with engine.speaking("starting a program in a sandbox"):
             made = engine.api().exec_create(
@@ -54,6 +54,8 @@ class Conversation:
         """Send one request and return its answer; SandboxError when none comes in time."""
         raw = json.dumps(header).encode()
         with self._lock:
+            if self._is_closed:
+                raise SandboxError("the program in the sandbox is lost", found="it was let go of")
             end = time.monotonic() + timeout_s
             try:
                 self._channel.send(FRAME.pack(len(raw), len(body)) + raw + body, end)
@@ -64,11 +66,13 @@ class Conversation:
                 answer = json.loads(said)
             except (LineLost, ValueError) as error:
                 # what comes later would be taken for the answer to something else
-                self._channel.close()
+                self.close()
                 raise SandboxError("the program in the sandbox is lost",
                                    found=str(error)) from error
         return answer, data
 
     def close(self) -> None:
         """Let go of it; twice is fine."""
-        self._channel.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._channel.close()

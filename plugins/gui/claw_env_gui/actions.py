@@ -10,8 +10,6 @@ from typing import Any
 
 WAIT, DONE, FAIL = "wait", "done", "fail"
 ENDS = (DONE, FAIL)
-KINDS = ("move", "move_by", "click", "button", "drag", "drag_by", "scroll", "write", "keys", "key",
-         WAIT, *ENDS)
 BUTTONS = ("left", "middle", "right")
 MAX_ACTIONS = 50
 """of one reply"""

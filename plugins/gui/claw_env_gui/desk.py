@@ -103,7 +103,8 @@ class Session:
             ["/usr/libexec/at-spi-bus-launcher", "--launch-immediately"])
         for name in self.commands:
             self.own[name] = self._spawn(self.commands[name])
-        self._spawn(["xsetroot", "-solid", "#2e3440", "-cursor_name", "left_ptr"]).wait()
+        self.starting = [self._spawn(argv) for argv in (
+            ENABLE, ["xsetroot", "-solid", "#2e3440", "-cursor_name", "left_ptr"])]
         with open(f"{RUN}/env", "w") as file:
             file.write(json.dumps({k: os.environ[k] for k in (
                 "DISPLAY", "XDG_RUNTIME_DIR", "GTK_MODULES", "GSETTINGS_BACKEND", "HOME", "LANG",
@@ -191,23 +192,18 @@ class Screen:
         data: bytes = image.data
         return data
 
-    def picture(self, kind: str, size: list[int] | None, cursor: bool) -> bytes:
+    def picture(self) -> bytes:
+        """The screen as PNG; its pointer is drawn, as the server's is no part of it."""
         from PIL import Image, ImageDraw
 
-        made = Image.frombuffer("RGB", (self.width, self.height), self.raw(), "raw", "BGRX", 0, 1)
-        if cursor:
-            x, y = self.where()
-            arrow = [(x, y), (x, y + 16), (x + 4, y + 12), (x + 7, y + 18), (x + 10, y + 17),
-                     (x + 7, y + 11), (x + 12, y + 11)]
-            made = made.copy()
-            ImageDraw.Draw(made).polygon(arrow, fill="white", outline="black")
-        if size and size != [self.width, self.height]:
-            made = made.resize(tuple(size), Image.Resampling.BILINEAR)
+        size = (self.width, self.height)
+        made = Image.frombuffer("RGB", size, self.raw(), "raw", "BGRX", 0, 1).copy()
+        x, y = self.where()
+        arrow = [(x, y), (x, y + 16), (x + 4, y + 12), (x + 7, y + 18), (x + 10, y + 17),
+                 (x + 7, y + 11), (x + 12, y + 11)]
+        ImageDraw.Draw(made).polygon(arrow, fill="white", outline="black")
         out = io.BytesIO()
-        if kind == "jpeg":
-            made.save(out, "JPEG", quality=80)
-        else:
-            made.save(out, "PNG", compress_level=1)
+        made.save(out, "PNG", compress_level=1)
         return out.getvalue()
 
     def where(self) -> tuple[int, int]:
@@ -399,14 +395,12 @@ def preload() -> None:
     from gi.repository import Atspi, Gio  # noqa: F401
 
 
-def enable_accessibility() -> None:
-    """Say that somebody reads; Chromium asks when it starts."""
-    subprocess.run(
-        ["dbus-send", "--session", "--print-reply", "--dest=org.a11y.Bus", "/org/a11y/bus",
-         "org.freedesktop.DBus.Properties.Set", "string:org.a11y.Status", "string:IsEnabled",
-         "variant:boolean:true"],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        timeout=20, check=False)
+ENABLE = [
+    "dbus-send", "--session", "--print-reply", "--dest=org.a11y.Bus", "/org/a11y/bus",
+    "org.freedesktop.DBus.Properties.Set", "string:org.a11y.Status", "string:IsEnabled",
+    "variant:boolean:true",
+]
+"""says that somebody reads; Chromium asks when it starts"""
 
 
 def in_fork(function: Any, limit_s: float) -> Any:
@@ -489,8 +483,6 @@ class Tree:
         if component is not None:
             area = component.get_extents(self.Atspi.CoordType.SCREEN)
             node["box"] = [area.x, area.y, area.width, area.height]
-        if (about := it.get_description()):
-            node["description"] = about[:200]
         if it.get_text_iface() is not None and node["role"] not in ROLES_WITHOUT_TEXT:
             count = self.Atspi.Text.get_character_count(it)
             node["text"] = self.Atspi.Text.get_text(it, 0, min(count, 4000))
@@ -507,6 +499,7 @@ class Desk:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.session = Session(settings)
         self.session.start()
+        preload()  # while the others start
         self.screen = Screen()
         end = time.monotonic() + settings["start_s"]
         while not self.screen.is_up():
@@ -514,8 +507,8 @@ class Desk:
             if time.monotonic() > end:
                 raise SystemExit("the window manager or the panel did not start")
             time.sleep(0.02)
-        enable_accessibility()
-        preload()
+        for child in self.session.starting:
+            child.wait(settings["start_s"])
 
     def serve(self, source: int, sink: int) -> NoReturn:
         while True:
@@ -538,13 +531,11 @@ class Desk:
             raw = json.dumps(said).encode()
             write_all(sink, FRAME.pack(len(raw), len(body)) + raw + body)
 
-    def do_picture(self, kind: str = "png", size: list[int] | None = None,
-                   cursor: bool = True) -> bytes:
-        return self.screen.picture(kind, size, cursor)
+    def do_picture(self) -> bytes:
+        return self.screen.picture()
 
     def do_state(self) -> dict[str, Any]:
-        return {"size": [self.screen.width, self.screen.height],
-                "pointer": list(self.screen.where()), "windows": self.screen.windows()}
+        return {"pointer": list(self.screen.where()), "windows": self.screen.windows()}
 
     def do_settle(self, still_s: float, limit_s: float) -> bool:
         return self.screen.settle(still_s, limit_s)
@@ -607,13 +598,6 @@ class Desk:
 
     def do_key(self, name: str, down: bool) -> None:
         self.screen.key(self.screen.code(name)[0], down)
-
-    def do_let_go(self) -> None:
-        """Release whatever is held down."""
-        for code in list(self.screen.held):
-            self.screen.key(code, False)
-        for number in BUTTONS.values():
-            self.screen.button(number, False)
 
 
 def main(settings: dict[str, Any]) -> None:

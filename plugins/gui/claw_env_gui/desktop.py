@@ -8,11 +8,9 @@ import inspect
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from claw.errors import ClawError
 from claw.sdk.sandbox import Ran, Sandbox, SandboxError, Spec, open_sandbox
 from claw.sdk.sandbox.conversation import Conversation
 
@@ -26,8 +24,6 @@ USER = "1000:1000"
 START_S = 60.0
 ASK_S = 60.0
 """far more than any answer takes; the machine may be busy with others"""
-APPS = ("chromium", "gnumeric", "mousepad", "thunar", "xterm")
-"""applications of the image, by the programs that start them"""
 
 
 class Desktop:
@@ -43,6 +39,7 @@ class Desktop:
         self.ended: list[Ended] = []
         """applications that were started here and have ended, in order"""
         self._box: Sandbox | None = None
+        self._talk: Conversation | None = None
         self._env: dict[str, str] = {}
         spec = Spec(image=image, memory_mb=memory_mb, cpus=cpus, pids=512, user=USER, workdir=HOME,
                     tmpfs_mb=min(256, memory_mb // 4), lifetime_s=lifetime_s, runtime=runtime)
@@ -69,6 +66,8 @@ class Desktop:
         return self._box
 
     def _ask(self, op: str, *, timeout_s: float = ASK_S, **args: Any) -> Any:
+        if self._talk is None:
+            raise SandboxError("the desktop is closed")
         answer, body = self._talk.ask({"op": op, **args}, timeout_s=timeout_s)
         self.ended += [Ended(str(e["name"]), int(e["code"])) for e in answer.get("ended", ())]
         if not answer.get("ok"):
@@ -77,9 +76,9 @@ class Desktop:
 
     # --- seeing -------------------------------------------------------------------------------
 
-    def screenshot(self, *, kind: str = "png", size: tuple[int, int] | None = None) -> bytes:
-        """Return the screen with its pointer."""
-        picture: bytes = self._ask("picture", kind=kind, size=list(size) if size else None)
+    def screenshot(self) -> bytes:
+        """Return the screen with its pointer, as PNG."""
+        picture: bytes = self._ask("picture")
         return picture
 
     def nodes(self) -> list[tree.Node]:
@@ -155,8 +154,9 @@ class Desktop:
         box, self._box = self._box, None
         if box is None:
             return
-        with suppress(ClawError, AttributeError):
-            self._talk.close()
+        talk, self._talk = self._talk, None
+        if talk is not None:
+            talk.close()
         box.close()
 
 

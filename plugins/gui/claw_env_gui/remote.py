@@ -80,7 +80,7 @@ class Vm:
 
     # --- seeing -------------------------------------------------------------------------------
 
-    def screenshot(self, *, kind: str = "png", size: tuple[int, int] | None = None) -> bytes:
+    def screenshot(self) -> bytes:
         return self._data("GET", "/screenshot")
 
     def nodes(self) -> list[tree.Node]:

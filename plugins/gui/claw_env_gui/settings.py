@@ -14,7 +14,7 @@ class GuiConfig(BaseModel):
     """shipped (the tasks in this package), or a file, index or folder of OSWorld's JSON"""
     cache: str = ""
     """folder of files that OSWorld has downloaded (<task>/<name>); claw fetches none"""
-    eval_share: float = Field(0.0, ge=0, lt=1)
+    eval_share: float = Field(0.3, ge=0, lt=1)
     """share of the tasks that is kept for the split eval; 0: both splits hold all of them, and a
     warning says so"""
     actions: Literal["computer_13", "pyautogui", "computer_use"] = "computer_13"
@@ -56,7 +56,8 @@ class GuiConfig(BaseModel):
     trajectories: str = ""
     """folder for trajectories in OSWorld's shape, one folder per episode; empty: none is written"""
     judge_base_url: str = ""
-    """an OpenAI-compatible endpoint with a vision model, for judge.kind = "screens" """
+    """an OpenAI-compatible endpoint with a vision model, for judge.kind = "screens"; it
+    must take pictures"""
     judge_model: str = ""
     """its model"""
     judge_api_key_env: str = ""

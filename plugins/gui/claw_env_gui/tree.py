@@ -36,7 +36,6 @@ class Node:
     """x, y, width, height"""
     text: str | None = None
     value: float | None = None
-    description: str = ""
     children: tuple["Node", ...] = field(default=(), repr=False)
 
     def walk(self) -> Iterator["Node"]:
@@ -55,7 +54,6 @@ def of_desk(raw: dict[str, Any]) -> Node:
         str(raw.get("role") or ""), _clean(raw.get("name")), frozenset(raw.get("states") or ()),
         (box[0], box[1], box[2], box[3]) if box else None,
         None if raw.get("text") is None else _without_marks(str(raw["text"])), raw.get("value"),
-        _clean(raw.get("description")),
         tuple(of_desk(child) for child in raw.get("children") or ()),
     )
 
@@ -76,7 +74,7 @@ def _of_element(element: ElementTree.Element) -> Node:
     return Node(
         element.tag.replace("-", " "), _clean(element.get("name")), states,
         (int(at[1]), int(at[2]), int(size[1]), int(size[2])) if at and size else None,
-        _without_marks(element.text or "") or None, None, _clean(found.get("description")),
+        _without_marks(element.text or "") or None, None,
         tuple(_of_element(child) for child in element),
     )
 

@@ -162,7 +162,7 @@ def test_train_and_eval_share_no_task_or_a_warning_says_so(
     both = [{t.id for t in of_split(GuiConfig(eval_share=0.4), s)} for s in ("train", "eval")]
     assert both[0] and both[1] and not both[0] & both[1]
     assert not caplog.records
-    same = [{t.id for t in of_split(GuiConfig(), s)} for s in ("train", "eval")]
+    same = [{t.id for t in of_split(GuiConfig(eval_share=0), s)} for s in ("train", "eval")]
     assert same[0] == same[1] == both[0] | both[1]
     assert "what is measured was trained on" in caplog.text
 
@@ -367,6 +367,34 @@ def test_documents_and_decks_are_compared(tmp_path: Path) -> None:
     assert slides(deck(tmp_path / "r.pptx", "a"), first) == 1.0
     assert slides(deck(tmp_path / "w.pptx", "b"), first) == 0.0
     assert (slides(bold, first), slides(bold, first, examine_font_bold=False)) == (0.0, 1.0)
+
+
+def pdf(path: Path, words: str) -> Path:
+    """One page with a line of text, written by hand."""
+    stream = f"BT /F1 12 Tf 72 720 Td ({words}) Tj ET".encode()
+    parts = [
+        b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R"
+        b"/Resources<</Font<</F1 5 0 R>>>>>>",
+        b"<</Length %d>>stream\n%s\nendstream" % (len(stream), stream),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ]
+    data, places = b"%PDF-1.4\n", []
+    for number, part in enumerate(parts, 1):
+        places.append(len(data))
+        data += b"%d 0 obj\n%s\nendobj\n" % (number, part)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    end = b"xref\n0 6\n0000000000 65535 f \n%strailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF"
+    path.write_bytes(data + end % (table, len(data)))
+    return path
+
+
+def test_pdf_files_are_compared_by_their_words(tmp_path: Path) -> None:
+    gold, same = (pdf(tmp_path / f"{n}.pdf", "one two three four") for n in "gs")
+    half = pdf(tmp_path / "h.pdf", "one two")
+    assert METRICS["compare_pdfs"](same, gold) == 1.0
+    assert METRICS["compare_pdfs"](half, gold) == pytest.approx(2 / 3)
+    assert METRICS["compare_pdfs"]([same, half], [gold, gold]) == pytest.approx(5 / 6)
 
 
 def test_pictures_are_compared_pixel_by_pixel(tmp_path: Path) -> None:

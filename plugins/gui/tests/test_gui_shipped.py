@@ -45,7 +45,7 @@ def played(task: Task, script: str, space: str) -> tuple[float, evaluate.Score]:
 @pytest.fixture(scope="module")
 def scores(needs_desktop: None) -> dict[tuple[str, str], Any]:
     """Every script of every task, four desktops at once; the spaces take turns."""
-    tasks = list(of_split(GuiConfig(), "eval"))
+    tasks = list(of_split(GuiConfig(eval_share=0), "eval"))
     jobs = [(task, script, SPACES[(at + turn) % 3] if script == "oracle" else SPACES[0])
             for at, task in enumerate(tasks) for turn, script in enumerate(("oracle", "wrong"))]
 

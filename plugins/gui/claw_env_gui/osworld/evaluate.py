@@ -78,6 +78,8 @@ def _value(scene: Scene, check: Check) -> tuple[float, str]:
     arguments: Sequence[object] = (there,) if check.expected is None else (there, expected)
     try:
         value = METRICS[check.func](*arguments, **check.options)
+    except ImportError:
+        raise  # a package of the plugin is missing: that is no score
     except Exception as error:  # what a policy left may be anything
         log.info("metric %s of task %s: %r", check.func, scene.task.id, error)
         return 0.0, f" ({type(error).__name__}: {str(error)[:160]})"
