@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "claw/engine/worker": (
         "claw.records", "claw.errors", "claw.config", "claw.engine.worker", "claw.engine.wire",
         "claw.engine.versions", "claw.engine.tensors", "claw.engine.process",
-        "claw.engine.parent", "claw.kernels",
+        "claw.engine.parent", "claw.engine.scratch", "claw.kernels",
     ),
     "plugins": ("claw.sdk",),
 }

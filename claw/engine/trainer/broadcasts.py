@@ -11,10 +11,8 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +22,7 @@ from typing import Any
 import zmq
 
 from claw.engine import process, versions, wire
+from claw.engine.scratch import Scratch
 from claw.engine.wire import Message
 from claw.errors import WireError
 
@@ -58,8 +57,8 @@ class Broadcasts:
 
     def __init__(self, context: zmq.Context, host: str, device: str) -> None:
         self.host, self.device = host, device
-        self.folder = Path(tempfile.mkdtemp(prefix="claw-send-"))
-        self.address = f"ipc://{self.folder}/senders"
+        self.scratch = Scratch("claw-send-")
+        self.address = f"ipc://{self.scratch.path}/senders"
         self.socket = wire.open_socket(context, zmq.ROUTER, self.address, bind=True)
         self.running: dict[str, Running] = {}
 
@@ -76,7 +75,7 @@ class Broadcasts:
         versions.read_manifest(folder, str(message["checksum"]))
         if len(self.running) >= MAX_AT_ONCE:
             raise WireError(f"{MAX_AT_ONCE} broadcasts run already")
-        spec = self.folder / f"{id}.json"
+        spec = self.scratch.path / f"{id}.json"
         spec.write_text(json.dumps({
             "id": id, "link": self.address, "folder": str(folder), "parent": os.getpid(),
             "checksum": str(message["checksum"]), "host": self.host, "backend": backend,
@@ -124,9 +123,9 @@ class Broadcasts:
         popen.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             popen.wait(5.0)
-        (self.folder / f"{id}.json").unlink(missing_ok=True)
+        (self.scratch.path / f"{id}.json").unlink(missing_ok=True)
 
     def close(self) -> None:
         for id in list(self.running):
             self._remove(id)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.scratch.close()

@@ -43,6 +43,7 @@ class Sender:
     def __init__(self, spec: dict[str, Any], link: Any) -> None:
         self.spec, self.link = spec, link
         self.patience = timedelta(seconds=spec["patience_s"])
+        self.device = device(spec["backend"], spec["device"])
         self.tensors = self.read()
         self.buckets = plan(self.tensors)
 
@@ -66,7 +67,7 @@ class Sender:
         with socket.create_server((host, 0)) as listening:
             self.say("broadcast.ready", port=listening.getsockname()[1], buckets=self.buckets)
             group = open_group(listening, self.spec, self.patience)
-        while (message := self.hear()) is not None and message.type != "broadcast.end":
+        while (message := self.hear()).type != "broadcast.end":
             self.send(int(message["index"]), group)
 
     def send(self, index: int, group: Any) -> None:
@@ -82,15 +83,16 @@ class Sender:
 
         rows = [self.tensors[name].flatten().view(torch.uint8)
                 for name, _, _ in self.buckets[index]]
-        return torch.cat(rows).to(device(self.spec))
+        return torch.cat(rows).to(self.device)
 
     def say(self, type: str, **fields: Any) -> None:
         self.link.send_multipart(wire.encode(Message(type, self.spec["id"], fields)))
 
-    def hear(self) -> Message | None:
-        """What the worker wants next; None when it is gone."""
-        if not self.link.poll(int(IDLE * self.patience.total_seconds() * 1000)):
-            return None
+    def hear(self) -> Message:
+        """What the worker wants next; TimeoutError when it is gone."""
+        idle_s = IDLE * self.patience.total_seconds()
+        if not self.link.poll(int(idle_s * 1000)):
+            raise TimeoutError(f"the worker asked for nothing for {idle_s:g} s")
         return wire.decode(wire.receive(self.link))
 
 
@@ -110,12 +112,9 @@ def plan(held: dict[str, Any]) -> list[list[Entry]]:
 
 def open_group(listening: socket.socket, spec: dict[str, Any], patience: timedelta) -> Any:
     """The group, once the engine's ranks are in it: made as SGLang makes its side."""
-    import torch
     from torch.distributed import PrefixStore, TCPStore
     from torch.distributed.distributed_c10d import Backend, _new_process_group_helper, _world
 
-    if (where := device(spec)) != "cpu":
-        torch.cuda.set_device(where)
     host, port = spec["host"] or "127.0.0.1", listening.getsockname()[1]
     store = PrefixStore(spec["id"], TCPStore(
         host, port, spec["world"], True, patience, master_listen_fd=listening.detach()))
@@ -126,10 +125,17 @@ def open_group(listening: socket.socket, spec: dict[str, Any], patience: timedel
     return group
 
 
-def device(spec: dict[str, Any]) -> str:
-    if spec["backend"] == "gloo":
+def device(backend: str, trains_on: str) -> str:
+    """Where tensors are sent from: the trainer's GPU, or the CPU for gloo."""
+    import torch
+
+    if backend == "gloo":
         return "cpu"
-    return "cuda:0" if spec["device"] in ("auto", "cuda") else str(spec["device"])
+    if not torch.cuda.is_available() or trains_on == "cpu":
+        raise RuntimeError("NCCL sends from a GPU, and the trainer has none")
+    found = "cuda:0" if trains_on in ("auto", "cuda") else trains_on
+    torch.cuda.set_device(found)
+    return found
 
 
 def interface(host: str) -> str:

@@ -40,9 +40,12 @@ class Broadcast:
                         number=version.number, checksum=version.checksum, backend=backend,
                         patience_s=self.group.patience_s)
         ready = await self._hear("broadcast.ready", START_S + self.group.patience_s)
-        buckets = tuple([(str(name), str(dtype), [int(n) for n in shape])
-                         for name, dtype, shape in bucket] for bucket in ready["buckets"])
-        self.offer = Offer(self.id, self.group.host, int(ready["port"]), world, buckets)
+        try:
+            buckets = tuple([(str(name), str(dtype), [int(n) for n in shape])
+                             for name, dtype, shape in bucket] for bucket in ready["buckets"])
+            self.offer = Offer(self.id, self.group.host, int(ready["port"]), world, buckets)
+        except (TypeError, ValueError) as error:
+            raise VersionError("the trainer's offer is not readable", found=str(error)) from error
 
     async def send(self, index: int) -> None:
         """Have one bucket sent; it is on its way now."""

@@ -18,6 +18,7 @@ import zmq
 from claw import config as settings
 from claw.config import RunConfig
 from claw.engine import process, wire
+from claw.engine.scratch import Scratch
 from claw.engine.versions import Manifest, VersionError
 from claw.engine.wire import Message
 from claw.engine.worker.backend import (
@@ -37,7 +38,6 @@ from claw.engine.worker.backend import (
     Scored,
 )
 from claw.engine.worker.child import Child
-from claw.engine.worker.scratch import Scratch
 from claw.errors import UsageError
 from claw.records import FinishReason, Version
 

@@ -330,11 +330,13 @@ class SglangEngine:
                 await self._receive(offer.name, bucket, flush=is_last)
         except VersionError as error:
             why = error
-        # the weights are mixed after a failure: what follows is a load from a folder, which takes
-        # the session to be over
-        await self._call(self._manager.end_weight_update(self._io.EndWeightUpdateReqInput()))
+        # also after a failure: the session must be over before the old weights are loaded again
+        ended = await self._call(self._manager.end_weight_update(
+            self._io.EndWeightUpdateReqInput()))
         await self._call(self._manager.destroy_weights_update_group(
             self._io.DestroyWeightsUpdateGroupReqInput(group_name=offer.name)))
+        if why is None and not ended[0]:
+            why = VersionError("the engine does not take the weights", found=str(ended[1]))
         if why is not None:
             raise why
 

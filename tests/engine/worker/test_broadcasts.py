@@ -185,6 +185,12 @@ def test_a_version_that_is_removed_or_spoilt_is_not_sent(depot, asker):
     wait_until(lambda: not depot.broadcasts.running)
 
 
+def test_nccl_needs_a_gpu_of_the_trainer():
+    with pytest.raises(RuntimeError, match="the trainer has none"):
+        sender.device("nccl", "cpu")
+    assert sender.device("gloo", "auto") == "cpu"
+
+
 @pytest.mark.parametrize("when", ["joining", "0"])
 def test_the_worker_hears_at_once_that_its_sender_died(depot, asker, tmp_path, when):
     (tmp_path / "fault").write_text(f"die {when}")

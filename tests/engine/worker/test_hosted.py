@@ -20,7 +20,7 @@ from claw.engine.worker.backend import Busy, EngineLost
 from claw.engine.worker.hosted import HostedBackend
 from claw.engine.worker.loader import check
 from claw.engine.worker.shelf import MAX_HELD
-from claw.errors import ClawError
+from claw.errors import ClawError, UsageError
 from claw.records import FinishReason, Version
 
 pytestmark = pytest.mark.timeout(60)
@@ -39,6 +39,13 @@ def start(folder: Path, slots: int = 4, **sglang: object) -> HostedBackend:
 def the_engines_python_finds_the_fake(monkeypatch):
     here = str(Path(fake_engine.__file__).parent)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]))
+
+
+def test_a_worker_that_is_to_get_weights_through_a_group_must_know_the_trainer(tmp_path):
+    config = settings.parse({"worker": {"kind": "sglang"}, "lora": {"rank": 0},
+                             "sglang": {"weights": "group"}})
+    with pytest.raises(UsageError, match="--weights"):
+        HostedBackend(config, make_fake(tmp_path), "fake_engine")
 
 
 @pytest.fixture

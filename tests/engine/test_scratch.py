@@ -6,9 +6,9 @@ import tempfile
 
 import pytest
 
-from claw.engine.worker.scratch import LOCK, Scratch
+from claw.engine.scratch import LOCK, Scratch
 
-HOLD = ("import sys, time; from claw.engine.worker.scratch import Scratch; "
+HOLD = ("import sys, time; from claw.engine.scratch import Scratch; "
         "print(Scratch('claw-x-').path, flush=True); time.sleep(60)")
 
 
