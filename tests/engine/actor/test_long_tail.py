@@ -1,6 +1,7 @@
 """Conversations that are long, many, strange, cut or empty, against a whole actor process."""
 
 import asyncio
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -88,7 +89,7 @@ def test_two_hundred_turns_stay_one_conversation_and_are_tokenised_once(play):
     turns = turns_of(play.dir)
     assert len(turns) == TURNS and len({t.trace_id for t in turns}) == 1
     assert [t.index for t in turns] == list(range(TURNS))
-    for before, after in zip(turns, turns[1:], strict=False):
+    for before, after in pairwise(turns):
         known = np.concatenate([before.prompt_ids, before.completion.ids])
         assert after.prompt_ids[: len(known)].tolist() == known.tolist()
         assert [m["content"] for m in before.next_state] == [f"Question {after.index}?"]
@@ -165,7 +166,7 @@ def test_ten_requests_of_which_none_can_be_trained_are_a_warning_that_names_the_
     assert warning.startswith("10 requests, none trainable") and "10 side by name" in warning
 
 
-def test_thinking_reaches_the_asker_before_the_text_and_is_counted(tmp_path, play):
+def test_thinking_reaches_the_asker_before_the_text_and_is_counted(play):
     async def talk(runner):
         id = await runner.ask([user("think")])
         done = await runner.until("turn.done", id=id)
