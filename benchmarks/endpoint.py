@@ -28,7 +28,7 @@ from claw_env_personal.demo import run as runs
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.machine import described
+from benchmarks.machine import describe
 from claw import config as settings
 from claw.engine import wire
 from claw.engine.actor.chat import Chat
@@ -198,7 +198,7 @@ async def _measure(ask: Ask, options: argparse.Namespace) -> dict[str, float]:
 
 
 def _show(alone: dict[str, float], served: dict[str, float], options: argparse.Namespace) -> None:
-    table = Table(title=f"{options.tokens} tokens at {options.pace_ms:g} ms, {described()}",
+    table = Table(title=f"{options.tokens} tokens at {options.pace_ms:g} ms, {describe()}",
                   title_justify="left")
     for column in ("", "bare worker", "endpoint", "difference"):
         table.add_column(column, justify="right")

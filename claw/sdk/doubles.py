@@ -28,8 +28,6 @@ class Line:
     """One scripted answer: `text` word by word, then the calls, then `error` if there is one."""
 
     text: str = ""
-    reasoning: str = ""
-    """thinking, word by word before the text"""
     calls: tuple[tuple[str, str], ...] = ()
     """(function name, arguments as a JSON string), as many as the policy makes at once"""
     error: EngineError | None = None
@@ -40,6 +38,8 @@ class Line:
     """before each further word"""
     finish_reason: str = ""
     """empty: tool_calls with calls, length when max_tokens cut the text, else stop"""
+    reasoning: str = ""
+    """thinking, word by word before the text"""
 
 
 Script = Callable[[Ask], Line]

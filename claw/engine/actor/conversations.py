@@ -5,13 +5,14 @@ Does not own: matching (`session.py`), tokens (`generation.py`), judging (`signa
 """
 
 import asyncio
+import bisect
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any
 
 from claw.config import RunConfig
-from claw.engine.actor import request
+from claw.engine.actor import parse, request
 from claw.engine.actor.chat import Chat, Known, Prompt
 from claw.engine.actor.journal import Journal
 from claw.engine.actor.kind import Kinds
@@ -146,6 +147,15 @@ class Conversations:
         self._remember(turn.id, self._chat.known(p.ids, p.chars, p.digest, turn.completion.ids))
         if turn.state is TurnState.WAITING and turn.trace_id not in self.traces:
             self._ledger.skip(turn.id, "no_next_state")  # its conversation ended meanwhile
+
+    def num_thinking(self, turn: Turn) -> int:
+        """Return how many of the sampled tokens came before the end of the thinking."""
+        assert turn.reply is not None and turn.completion is not None, "a finished turn has both"
+        if not turn.reply.get("reasoning_content"):
+            return 0
+        ids = turn.completion.ids.tolist()
+        return bisect.bisect_left(
+            range(len(ids)), True, key=lambda n: parse.THINK_END in self._chat.decode(ids[:n]))
 
     def _remember(self, turn_id: str, known: Known) -> None:
         self._known[turn_id] = known

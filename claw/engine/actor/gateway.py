@@ -165,13 +165,13 @@ class Gateway:
             await self._generation.abandon(turn, call, f"failed: {type(error).__name__}")
             answer.fail(EngineError(500, "claw failed at this turn", type="server_error"))
             return
-        done, writer, finish = made
-        self._talk.answered(opened, done, writer.text)
+        done, raw, finish = made
+        self._talk.answered(opened, done, raw)
         c = done.completion
         assert c is not None, "a finished turn has its tokens"
         usage = {"prompt_tokens": len(turn.prompt_ids), "completion_tokens": len(c.ids),
                  "total_tokens": len(turn.prompt_ids) + len(c.ids),
-                 "reasoning_tokens": min(writer.num_thinking, len(c.ids))}
+                 "reasoning_tokens": self._talk.num_thinking(done)}
         answer.add("turn.done", turn_id=turn.id, trace_id=turn.trace_id, message=done.reply,
                    finish_reason=str(finish), usage=usage,
                    version=int(c.versions[-1]) if len(c.versions) else 0)

@@ -41,19 +41,14 @@ class Writer:
         self._sent = 0
         self._thought = 0
         """characters of the thinking that were given out"""
-        self.num_thinking = 0
-        """tokens up to the end of the thinking"""
         self._version = 0
         """of the newest token: a worker may still serve another than the newest published one"""
 
     def take(self, chunk: Chunk) -> bool:
         """Give out what is certain; return whether a stop string was met."""
-        before = self.text
         self.text += self._detok.add(self._chat.without_stop(chunk.ids))
         self._version = int(chunk.versions[-1]) if len(chunk.versions) else self._version
         is_stopped = self._cut()
-        if parse.thinks(self.text[: len(before)], self._markup):
-            self.num_thinking += len(chunk.ids)
         self._emit(parse.thought(self.text, self._markup), self._visible(is_stopped),
                    self._tokens(chunk))
         return is_stopped
@@ -114,8 +109,8 @@ class Generation:
 
     async def run(
         self, turn: Turn, call: Call, answer: Answer, starts_thinking: bool
-    ) -> tuple[Turn, Writer, FinishReason] | None:
-        """Return (finished turn, what was said, finish reason for the client); None on an error.
+    ) -> tuple[Turn, str, FinishReason] | None:
+        """Return (finished turn, sampled text, finish reason for the client); None on an error.
 
         The turn is in the journal, and the answer has its error, before this returns.
         """
@@ -133,7 +128,7 @@ class Generation:
         message, said = writer.finish(finish)
         state, reason = _settled(turn, completion, call, self._chat)
         done = await self._ledger.finish(turn.id, completion, message, state, reason)
-        return done, writer, _for_client(said)
+        return done, writer.text, _for_client(said)
 
     async def _stream(self, call: Call, writer: Writer) -> FinishReason:
         async with aclosing(self._policy.generate(call)) as chunks:

@@ -61,13 +61,6 @@ def split_thinking(text: str, markup: Markup) -> tuple[str | None, str]:
     return thought.strip("\n"), rest.lstrip("\n") if end else ""
 
 
-def thinks(text: str, markup: Markup) -> bool:
-    """Whether a reply that began with `text` is still thinking."""
-    head = text.lstrip()
-    opens = head.startswith(THINK) or (markup.thinks and THINK.startswith(head) and bool(head))
-    return (markup.starts_thinking or opens) and THINK_END not in text
-
-
 def thought(text: str, markup: Markup) -> str:
     """Return the start of the thinking that is certain already, while it streams."""
     head = text.lstrip()

@@ -220,12 +220,22 @@ class ScriptedBackend:
     def _draw(self, wanted: int, s: Sampling, random: np.random.Generator) -> tuple[int, float]:
         """Return the sampled id and its log-prob after truncation."""
         high, low = self._probs(s.temperature)
+        if not s.is_truncated:  # the whole vocabulary: nothing to sort
+            if s.temperature == 0 or random.random() < math.exp(high):
+                return wanted, high
+            other = int(random.integers(self.script.vocab_size - 1))
+            return other + (other >= wanted), low
         kept = self._kept(wanted, s)
         mass = math.exp(high) + (len(kept) - 1) * math.exp(low)
         if s.temperature == 0 or random.random() * mass < math.exp(high):
             return wanted, high - math.log(mass)
         token = int(kept[1 + int(random.integers(len(kept) - 1))])
         return token, low - math.log(mass)
+
+    def _best(self, wanted: int, k: int) -> np.ndarray:
+        """The k most likely ids, ties to the lowest id."""
+        others = [i for i in range(min(k, self.script.vocab_size)) if i != wanted]
+        return np.array([wanted, *others][:k], np.int32)
 
     def _kept(self, wanted: int, s: Sampling) -> np.ndarray:
         """The ids that truncation keeps, most likely first, ties to the lowest id."""
@@ -244,7 +254,7 @@ class ScriptedBackend:
     ) -> dict[str, np.ndarray]:
         s = request.sampling
         high, low = self._probs(s.temperature)
-        best = self._kept(wanted, Sampling())[: s.logprobs_k]
+        best = self._best(wanted, s.logprobs_k)
         number = self.current.get((request.owner, request.adapter), 0)
         arrays = {
             "ids": np.array([token], np.int32),
@@ -265,7 +275,7 @@ class ScriptedBackend:
         high, low = self._probs(request.temperature)
         wanted = (request.ids[:-1] + 1) % self.script.vocab_size
         logps = np.where(request.ids[1:] == wanted, high, low).astype(np.float32)
-        ids = [self._kept(int(w), Sampling())[: request.topk] for w in wanted]
+        ids = [self._best(int(w), request.topk) for w in wanted]
         topk_ids = np.stack(ids).astype(np.int32)
         topk_logps = np.where(topk_ids == wanted[:, None], high, low).astype(np.float32)
         number = self.current.get((request.owner, request.adapter), 0)

@@ -141,9 +141,10 @@ class FakeWorker(Peer):
     def __init__(
         self, address: str, chat: Any, reply: Callable[[str], str], *, name: str = "",
         step: int = 4, pace_s: float = 0.0, pid: int = 1, slots: int = 2, queue: int = 2,
+        context: int = 4096,
     ) -> None:
         self.chat, self.reply, self.step, self.pace_s = chat, reply, step, pace_s
-        self.pid, self.slots, self.queue = pid, slots, queue
+        self.pid, self.slots, self.queue, self.context = pid, slots, queue, context
         self.version, self.k = 0, None
         self.cancelled: set[str] = set()
         self.hold = asyncio.Event()
@@ -156,7 +157,8 @@ class FakeWorker(Peer):
         self._beats = asyncio.create_task(self._beat())
 
     async def hello(self) -> None:
-        await self.send("worker.hello", kind="fake", model="m", vocab_size=262, context=4096,
+        await self.send("worker.hello", kind="fake", model="m", vocab_size=262,
+                        context=self.context,
                         slots=self.slots, queue=self.queue, pid=self.pid,
                         versions=[["default", "default", self.version]])
 
@@ -224,10 +226,10 @@ class FakeRunner(Peer):
         await self.send("turn.ask", id, record=fields, trace_id=trace_id)
         return id
 
-    async def say(self, messages: list[Any], **ask: Any) -> Message:
+    async def say(self, messages: list[Any], *, seconds: float = 10.0, **ask: Any) -> Message:
         """Ask and wait; return turn.done or turn.error."""
         id = await self.ask(messages, **ask)
-        return await self.until("turn.done", "turn.error", id=id)
+        return await self.until("turn.done", "turn.error", id=id, seconds=seconds)
 
     async def question(self, type: str, **fields: Any) -> dict[str, Any]:
         self._asked += 1

@@ -267,5 +267,3 @@ def test_what_streams_of_the_thinking_is_always_the_start_of_all_of_it(starts_th
     assert all(whole.startswith(part) for part in shown)
     assert shown[-1] == whole
     assert sorted(map(len, shown)) == list(map(len, shown))
-    over = text.find("</think>") + len("</think>") if "</think>" in text else len(text) + 1
-    assert not any(parse.thinks(text[:n], markup) for n in range(over, len(text) + 1))
