@@ -226,7 +226,8 @@ class Views:
         versions = [{"version": number, **said} for number, said in sorted(under.items())]
         steps = [m for m in self._metrics() if "train/loss" in m]
         return {"versions": versions, "steps": steps[-MAX_ROWS:],
-                "lessons": _lessons(journal, owner), "compared": _tally(journal), "max_rise": self._config.gate.max_rise}
+                "lessons": _lessons(journal, owner), "compared": _tally(journal),
+                "max_rise": self._config.gate.max_rise}
 
     def _metrics(self) -> list[dict[str, Any]]:
         """The newest lines of metrics.jsonl; one that is being written is left out."""

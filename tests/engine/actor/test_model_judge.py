@@ -20,6 +20,7 @@ from claw.sdk.judges.model import (
 )
 from claw.sdk.judging import Case
 
+
 class Preferring:
     """Votes by a function of the reply that stands first."""
 
