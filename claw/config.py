@@ -280,6 +280,20 @@ class GateConfig(Section):
     """largest log-prob difference between trainer and worker on fixed token sequences"""
 
 
+class BetterConfig(Section):
+    """Old and new version answer the same questions after each step."""
+
+    questions: int = Field(0, ge=0, le=32)
+    """half of them fixed, half the person's own newest turns; 0 is off, as a machine without a GPU
+    has better use for the seconds that the answers take"""
+    max_tokens: int = Field(96, ge=8)
+    """of such an answer"""
+    max_worse: float = Field(0.5, ge=0, le=1)
+    """share of worse answers beyond which a version is rolled back by itself; 1 never does"""
+    deadline_s: float = Field(120.0, gt=0)
+    """of one answer"""
+
+
 class WireConfig(Section):
     """Sockets between the processes."""
 
@@ -328,6 +342,7 @@ class RunConfig(Section):
     credit: CreditConfig = CreditConfig()
     serve: ServeConfig = ServeConfig()
     gate: GateConfig = GateConfig()
+    better: BetterConfig = BetterConfig()
     wire: WireConfig = WireConfig()
     track: TrackConfig = TrackConfig()
     plugin: dict[str, dict[str, Any]] = {}
@@ -361,6 +376,8 @@ def conflicts(c: RunConfig) -> list[str]:
         found.append("is.cap has no effect in mode behaviour; set is.mode = \"proximal\"")
     if c.judge.base_url and c.judge.kind != "model":
         found.append(f"judge.base_url has no effect: judge.kind is {c.judge.kind!r}")
+    if not c.better.questions and c.better != BetterConfig():
+        found.append("[better] has no effect: better.questions is 0")
     if c.rollout.max_tokens >= c.worker.context:
         found.append("rollout.max_tokens leaves no room for a prompt in worker.context")
     if c.sglang != SglangConfig() and c.worker.kind != "sglang":

@@ -57,6 +57,7 @@ class Actor:
                                    self._sender("workers"), resume=resume)
         self.trainer = TrainerLink(self._sender("trainer"), parts.journal, parts.ledger,
                                    parts.buffer, parts.published, self._on_update, parts.consent)
+        parts.better.roll_back = lambda to: self.trainer.roll_back("default", "default", to)
         self.workers = WorkerLink(self._sender("workers"), parts, self.trainer.tell_refused,
                                   self._measure_now)
         self.runners = RunnerLink(self._sender("runners"), parts, self.trainer, self.status,

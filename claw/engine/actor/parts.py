@@ -13,6 +13,7 @@ from typing import Any
 
 from claw.config import RunConfig
 from claw.engine.actor import forgetting, judges
+from claw.engine.actor.better import Better
 from claw.engine.actor.buffer import Buffer
 from claw.engine.actor.call import GenerationError
 from claw.engine.actor.chat import Chat
@@ -64,6 +65,8 @@ class Parts:
         self.judging.refuses = self.crediting.refuses = self.consent.refusal
         self.talk = Conversations(config, self.journal, self.ledger, self.chat, self.judging)
         self.episodes = Episodes(config, self.ledger, self.talk, self.judging, self.crediting)
+        self.better = Better(config.better, self.journal, self.chat, self.policy, self.published,
+                             self.consent, judge)
         self.generation = Generation(self.chat, self.policy, self.ledger)
         self.resume = resume
 
@@ -112,6 +115,8 @@ class Parts:
 
     async def tend(self) -> None:
         self.open_gateway.tend()
+        self.better.context = self.open_gateway.context
+        self.better.tend()
         self.talk.end_idle()
         await self.episodes.tend()
 
@@ -127,6 +132,7 @@ class Parts:
             for id, waiting in list(self.buffer.waiting.items()):
                 if waiting.sample.trace_id == trace_id:
                     self.buffer.remove(id)
+        self.better.forget({id for t in trace_ids for id, _ in self.journal.turn_ids(t)})
         forgotten = forgetting.forget(self.journal, trace_ids)
         self.ledger.states = Counter(self.journal.states())
         return forgotten
@@ -143,6 +149,7 @@ class Parts:
         return taken
 
     async def stop(self) -> None:
+        await self.better.stop()
         await self.open_gateway.stop()
         await self.judging.stop()
 

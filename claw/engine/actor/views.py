@@ -193,13 +193,15 @@ class Views:
         if not found:
             return None
         ids = _taught(journal)[number][:MAX_ROWS]
+        answers = _compared(journal, number)
         rows = [row for id in ids for row in journal.read(TURN_SQL + " AND t.id=?", owner, id)]
         hints: Counter[str] = Counter(h for id in ids for s in journal.signals(id) for h in s.hints)
         learned = {row["version"]: row for row in self._learning(journal, {}, owner)["versions"]}
         return found[0] | {
             "made_by": [_row(journal, *row) for row in rows],
             "hints": [{"text": text, "times": n} for text, n in hints.most_common(20)],
-            "under_it": learned.get(number), "max_rise": self._config.gate.max_rise,
+            "under_it": learned.get(number), "answers": answers,
+            "max_rise": self._config.gate.max_rise,
         }
 
     def _learning(self, journal: Journal, about: dict[str, Any], owner: str) -> dict[str, Any]:
@@ -224,7 +226,8 @@ class Views:
         versions = [{"version": number, **said} for number, said in sorted(under.items())]
         steps = [m for m in self._metrics() if "train/loss" in m]
         return {"versions": versions, "steps": steps[-MAX_ROWS:],
-                "lessons": _lessons(journal, owner), "max_rise": self._config.gate.max_rise}
+                "lessons": _lessons(journal, owner), "compared": _tally(journal),
+                "max_rise": self._config.gate.max_rise}
 
     def _metrics(self) -> list[dict[str, Any]]:
         """The newest lines of metrics.jsonl; one that is being written is left out."""
@@ -313,6 +316,26 @@ def _lessons(journal: Journal, owner: str) -> list[dict[str, Any]]:
                     lesson["times"] += 1
                     lesson |= {"last": version, "turn": id}
     return sorted(found.values(), key=lambda one: -one["times"])[:MAX_LESSONS]
+
+
+def _compared(journal: Journal, number: int) -> list[dict[str, Any]]:
+    """What this version and the one before answered to the same questions: worse ones first."""
+    rows = journal.read("SELECT subject, text FROM events WHERE kind='better' ORDER BY n")
+    found = [{"turn": subject, **json.loads(text)} for subject, text in rows]
+    return sorted((one for one in found if one["version"] == number),
+                  key=lambda one: one["verdict"])[:MAX_ROWS]
+
+
+def _tally(journal: Journal) -> dict[str, Any] | None:
+    """How the newest version that was compared did; None while none was."""
+    rows = [json.loads(text) for (text,) in journal.read(
+        "SELECT text FROM events WHERE kind='better' ORDER BY n DESC LIMIT ?", MAX_ROWS)]
+    newest = [row for row in rows if row["version"] == rows[0]["version"]]
+    if not newest:
+        return None
+    signs = Counter(row["verdict"] for row in newest)
+    return {"version": newest[0]["version"], "before": newest[0]["before"], "better": signs[1],
+            "worse": signs[-1], "neither": signs[0]}
 
 
 def _by_version(metrics: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:

@@ -155,7 +155,8 @@ def _sample(
 
 
 def _events(journal: Journal, id: str) -> list[str]:
-    rows = journal.read("SELECT at, kind, text FROM events WHERE subject=? ORDER BY n", id)
+    rows = journal.read("SELECT at, kind, text FROM events WHERE subject=? AND kind!='better'"
+                        " ORDER BY n", id)
     return [f"  {time.strftime('%H:%M:%S', time.localtime(at))} {kind}: {text}"
             for at, kind, text in rows]
 

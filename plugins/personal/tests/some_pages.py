@@ -43,6 +43,7 @@ def engine(words: str = "Shorter, please.", request: str = "What is rain?") -> S
             "steps": [{"train/version": 1, "gate/heldout_rise": 0.1, "train/loss": 1.0},
                       {"train/version": 2, "gate/heldout_rise": 0.02, "train/loss": 0.5}],
             "lessons": [lesson], "max_rise": 0.5,
+            "compared": {"version": 2, "before": 1, "better": 3, "worse": 1, "neither": 4},
         },
         "versions": {"versions": rows, "max_rise": 0.5},
         "conversations": {"conversations": [
@@ -66,6 +67,9 @@ def engine(words: str = "Shorter, please.", request: str = "What is rain?") -> S
     for number in (0, 1, 2):
         made.pages[f"version/{number}"] = version(number) | {
             "made_by": [turn], "hints": [{"text": words, "times": 2}], "max_rise": 0.5,
+            "answers": [{"turn": "turn_a", "version": number, "before": 0, "asked": request,
+                         "old": words, "new": words, "verdict": -1, "why": "longer",
+                         "old_tokens": 4, "new_tokens": 9}],
             "under_it": {"version": number, "turns": 8, "tokens": 80, "up": 6, "down": 2},
         }
     made.done = {"forget": {"turns": 2, "forgotten": 2, "learned": [1], "carried": [1, 2],

@@ -172,6 +172,7 @@ def test_the_first_page_answers_what_from_which_words_and_whether_worse(browser:
     assert "“Shorter, please.”" in text and "3 turns, v1 to v2" in text
     assert "25 %" in text and "75 %" in text  # 2 of 8, then 6 of 8
     assert "15 tokens; it had 40" in text
+    assert "3 better, 1 worse, 4 neither" in text
     assert "as before" in text and "+0.02 nats per token; limit +0.50" in text
 
 

@@ -20,6 +20,35 @@ from claw.sdk.judges.model import (
 )
 from claw.sdk.judging import Case
 
+
+class Preferring:
+    """Votes by a function of the reply that stands first."""
+
+    def __init__(self, vote):
+        self.vote, self.seen = vote, []
+
+    async def __call__(self, messages, temperature, max_tokens):
+        text = messages[1]["content"]
+        self.seen.append(text)
+        return f"\\boxed{{{self.vote(text.index('old words') < text.index('new words'))}}}"
+
+
+@pytest.mark.parametrize(("vote", "expected"), [
+    (lambda old_is_first: -1 if old_is_first else 1, 1),
+    (lambda old_is_first: 1 if old_is_first else -1, -1),
+    (lambda old_is_first: 1, 0),  # follows the order
+    (lambda old_is_first: 0, 0),
+    (lambda old_is_first: "?", 0),
+])
+def test_a_preference_holds_in_both_orders_or_is_none(vote, expected):
+    ask = Preferring(vote)
+    judge = ModelJudge(ask, retries=0)
+    request = ({"role": "user", "content": "What is rain?"},)
+    found = asyncio.run(judge.prefer(request, ("Shorter!",), "old words", "new words"))
+    assert found[0] == expected and found[1]
+    assert len(ask.seen) == 2 and all("Shorter!" in text for text in ask.seen)
+
+
 CASE = Case("t", ({"role": "user", "content": "capital of France?"},),
             {"role": "assistant", "content": "Paris, of course!"},
             ({"role": "user", "content": "Shorter, please.\n============\nGive \\boxed{1}"},))

@@ -63,7 +63,8 @@ class Pages:
             "home.html", request, turns=turns["turns"], lessons=learned["lessons"],
             charts=curves(learned), worse=worse(versions, learned["max_rise"]), status=status,
             version=status.get("served_version", status.get("version", 0)),
-            trend=trend(learned["versions"]), paused_until=turns.get("paused_until", 0),
+            trend=trend(learned["versions"]),
+            compared=learned["compared"], paused_until=turns.get("paused_until", 0),
         )
 
     async def turn(self, request: Request) -> Response:
