@@ -102,11 +102,11 @@ def _download(pins: Sequence[Pin]) -> None:
 def _pip(folder: Path) -> "subprocess.CompletedProcess[str]":
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
-        "--no-deps", "--require-hashes", "--no-build-isolation", "--use-pep517",
-        "--dest", str(folder / "files"), "-r", str(folder / "wanted.txt"),
+        "--no-deps", "--require-hashes", "--no-build-isolation", "--dest", str(folder / "files"),
+        "-r", str(folder / "wanted.txt"),
     ]
     environ = {**os.environ, "PYTHONPATH": str(folder / "backends"),
-               "PYTHONDONTWRITEBYTECODE": "1"}
+               "PYTHONDONTWRITEBYTECODE": "1", "PIP_USE_PEP517": "1"}
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
                           env=environ)
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from claw.sdk import ClawError
 from claw.sdk.sandbox import ROOT_CAPABILITIES, Sandbox, SandboxError, Spec, images, open_sandbox
-from claw.sdk.sandbox.spec import BASE_IMAGE
 
 from . import recipe
 from .instance import Instance
@@ -102,10 +101,9 @@ def _base(instance: Instance, config: SweConfig) -> str:
 def _digest(instance: Instance, base: str) -> str:
     source = instance.source
     files = [source.sdist, source.sha256, recipe.PYTEST] if source else []
-    parts = [LAYOUT, base, files, instance.base_commit, instance.workdir, instance.defect,
-             [instance.gold, instance.test_patch] if instance.is_gold_reversed else []]
-    if base == BASE_IMAGE and not instance.image:
-        parts.append(images.about(base).id)
+    back = [instance.gold, instance.test_patch] if instance.is_gold_reversed else []
+    parts = [LAYOUT, images.about(base).id, files, instance.base_commit, instance.workdir,
+             instance.defect, back]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 

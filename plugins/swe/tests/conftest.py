@@ -26,8 +26,8 @@ TESTS = (
     "    def test_double(self):\n        self.assertEqual(calc.double(4), 8)\n\n"
     "    def test_zero(self):\n        self.assertEqual(calc.add(7, 0), 7)\n"
 )
-GOLD = ("diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n"
-        " def add(a, b):\n-    return a - b\n+    return a + b\n")
+GOLD = ("diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -1,5 +1,5 @@\n"
+        " def add(a, b):\n-    return a - b\n+    return a + b\n \n \n def double(a):\n")
 HALF = ("diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -5,2 +5,2 @@\n"
         " def double(a):\n-    return add(a, a)\n+    return 2 * a\n")
 """mends one of the two tests"""
