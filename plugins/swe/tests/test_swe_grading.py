@@ -12,10 +12,10 @@ from claw_env_swe import families, fetch, grade, guard, machine, tasks
 from claw_env_swe.instance import Instance
 from claw_env_swe.settings import SweConfig
 from claw_env_swe.work import Work
+from small_repo import FIXED, GOLD, HALF, NEW_TEST, git
 
 from claw.sdk import ClawError
 from claw.sdk.sandbox import Spec, engine, open_sandbox
-from conftest import FIXED, GOLD, HALF, NEW_TEST, git
 
 pytestmark = pytest.mark.real
 CONFIG = SweConfig()
