@@ -46,13 +46,9 @@ git config --global --add safe.directory '*'
 git add -A && git -c user.name=claw -c user.email=claw@localhost commit -q --allow-empty -m base
 git clone -q --bare --depth 1 --single-branch --no-tags "file://$PWD" /tmp/short.git
 cp .git/index /tmp/short.git/index
-head=$(git rev-parse HEAD)
 rm -rf .git && mv /tmp/short.git .git
 git config core.bare false
-git update-ref --no-deref HEAD "$head"
-git for-each-ref --format='%(refname)' | while read -r ref; do git update-ref -d "$ref"; done
 git config --remove-section remote.origin 2>/dev/null || true
-rm -rf .git/FETCH_HEAD .git/ORIG_HEAD .git/logs .git/packed-refs
 mkdir -p .git/info
 printf '%s\\n' __pycache__/ '*.pyc' .pytest_cache/ >> .git/info/exclude
 """

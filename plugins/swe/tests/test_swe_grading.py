@@ -224,9 +224,7 @@ def test_swe_smiths_patch_makes_the_defect_and_its_reverse_mends_it(image: str) 
     assert graded(GOLD, instance).status == "full"
     with machine.opened(instance, CONFIG) as box:
         assert box.run("git log --all --oneline").text.count("\n") == 1
-        assert box.run("git branch -a; git tag; git remote").text.strip() in (
-            "", "* (HEAD detached at " + box.run("git rev-parse --short HEAD").text.strip() + ")",
-            "* (no branch)", "* main")
+        assert box.run("git branch -a; git tag; git remote").text == "* main\n"
         assert box.run("git cat-file --batch-all-objects --batch-check").text.count("commit") == 1
         assert box.run("git status --porcelain").text == ""
 
