@@ -1,10 +1,12 @@
-"""Pinned files from pip's index: downloaded once into the cache, never run on this machine.
+"""Pinned files from pip's index: downloaded once into the cache, and not built on this machine.
 
-Owns: asking pip for exactly one file by its hash, and the cache.
+Owns: asking pip for exactly these files by their hashes, and the cache.
 Does not own: what is in the files (`recipe`).
 
 pip wants a source distribution's metadata, and would run its build to have it. It is given a build
-backend that builds nothing: it copies the PKG-INFO that every source distribution holds.
+backend that builds nothing: it copies the PKG-INFO that every source distribution holds. Only a
+package that carries a backend of its own (`backend-path`) is still asked, so a row that names one is
+to be trusted like a requirement.
 """
 
 import hashlib
