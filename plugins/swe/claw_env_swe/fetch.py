@@ -5,8 +5,8 @@ Does not own: what is in the files (`recipe`).
 
 pip wants a source distribution's metadata, and would run its build to have it. It is given a build
 backend that builds nothing: it copies the PKG-INFO that every source distribution holds. Only a
-package that carries a backend of its own (`backend-path`) is still asked, so a row that names one is
-to be trusted like a requirement.
+package that carries a backend of its own (`backend-path`) is still asked, so a row that names one
+is to be trusted like a requirement.
 """
 
 import hashlib

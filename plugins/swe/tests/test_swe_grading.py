@@ -108,6 +108,9 @@ def test_a_renamed_file_counts_under_both_names(instance: Instance) -> None:
     moved = ("diff --git a/calc.py b/conftest.py\nsimilarity index 100%\nrename from calc.py\n"
              "rename to conftest.py\n")
     assert graded(moved, instance).reason == "refused: the patch touches conftest.py"
+    away = moved.replace("conftest.py", "moved.py")
+    named = replace(instance, suite=replace(instance.suite, files=("calc.py",)))
+    assert graded(away, named).reason == "refused: the patch touches calc.py"
 
 
 @pytest.mark.parametrize(("patch", "says"), [
