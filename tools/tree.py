@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("claw", "plugins/personal", "plugins/terminal", "plugins/toolcall",
-           "plugins/gui")
+FOLDERS = ("claw", "plugins/gui", "plugins/personal", "plugins/swe", "plugins/terminal",
+           "plugins/toolcall")
 DATA = {"tests", "shipped"}
 """folders whose files are no source of a package"""
 OTHER = {

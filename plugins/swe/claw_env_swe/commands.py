@@ -79,7 +79,7 @@ def files_of(instance: Instance) -> list[str]:
     return sorted({p for p in touched if _is_code(p)} or named)
 
 
-def tested_paths(instance: Instance) -> set[str]:
+def paths_of_tests(instance: Instance) -> set[str]:
     """Return the files that the evaluation's tests are: those of the patch and those of ids."""
     named = {id.split("::", 1)[0] for id in (*_ids(instance), *instance.expected) if "::" in id}
     return {*paths_in(instance.test_patch), *named, *(f for f in instance.suite.files if "." in f)}

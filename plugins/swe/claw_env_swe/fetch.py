@@ -1,10 +1,12 @@
-"""Pinned files from pip's index: downloaded once into the cache, never run on this machine.
+"""Pinned files from pip's index: downloaded once into the cache, and not built on this machine.
 
-Owns: asking pip for exactly one file by its hash, and the cache.
+Owns: asking pip for exactly these files by their hashes, and the cache.
 Does not own: what is in the files (`recipe`).
 
 pip wants a source distribution's metadata, and would run its build to have it. It is given a build
-backend that builds nothing: it copies the PKG-INFO that every source distribution holds.
+backend that builds nothing: it copies the PKG-INFO that every source distribution holds. Only a
+package that carries a backend of its own (`backend-path`) is still asked, so a row that names one
+is to be trusted like a requirement.
 """
 
 import hashlib
@@ -102,11 +104,11 @@ def _download(pins: Sequence[Pin]) -> None:
 def _pip(folder: Path) -> "subprocess.CompletedProcess[str]":
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
-        "--no-deps", "--require-hashes", "--no-build-isolation", "--use-pep517",
-        "--dest", str(folder / "files"), "-r", str(folder / "wanted.txt"),
+        "--no-deps", "--require-hashes", "--no-build-isolation", "--dest", str(folder / "files"),
+        "-r", str(folder / "wanted.txt"),
     ]
     environ = {**os.environ, "PYTHONPATH": str(folder / "backends"),
-               "PYTHONDONTWRITEBYTECODE": "1"}
+               "PYTHONDONTWRITEBYTECODE": "1", "PIP_USE_PEP517": "1"}
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
                           env=environ)
 

@@ -4,10 +4,11 @@ Owns: applying, running the tests, and the statuses full, partial and no.
 Does not own: which patches are allowed (`guard`), logs (`logs`), what a status is worth (`judge`).
 """
 
-import logging
+import ast
+import hashlib
+import re
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -23,15 +24,16 @@ from .machine import opened, user_of, variables
 from .settings import SweConfig
 from .work import Work
 
-log = logging.getLogger(__name__)
-
 Status = Literal["full", "partial", "no"]
 MAX_LOG = 16 << 20
+MAX_KEPT = 4096
+"""grades of patches of nothing"""
+MOVED = re.compile(rb"^(?:rename|copy) from (.+)$", re.MULTILINE)
 NAMED = 5
 """tests that a reason names"""
 
 _of_nothing: dict[str, "Grade"] = {}
-_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+_locks = tuple(threading.Lock() for _ in range(64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +62,19 @@ def grade(work: Work, instance: Instance, config: SweConfig) -> Grade:
         return nothing(work.problem)
     if work.patch.strip():
         return _graded(work, instance, config)
-    key = f"{instance!r}{config!r}"
-    with _locks[key]:
+    key = hashlib.sha256(f"{instance!r}{config!r}".encode("utf-8", "replace")).hexdigest()
+    with _locks[int(key, 16) % len(_locks)]:
         if key not in _of_nothing:
+            if len(_of_nothing) >= MAX_KEPT:
+                _of_nothing.clear()
             _of_nothing[key] = _graded(work, instance, config)
         return _of_nothing[key]
 
 
 def grade_often(work: Work, instance: Instance, config: SweConfig, runs: int) -> Grade:
     """Grade `runs` times; tests that are not the same each time are flaky, and no grade counts."""
+    if work.problem:
+        return nothing(work.problem)
     grades = [_graded(work, instance, config) for _ in range(runs)]
     names = sorted({name for g in grades for name in g.results})
     flaky = [n for n in names if len({g.results.get(n) for g in grades}) > 1]
@@ -111,7 +117,7 @@ def _put(box: Sandbox, work: Work, instance: Instance, config: SweConfig) -> str
         told = _git(box, instance, ["apply", "--numstat", "-z", "-"], work.patch)
         if told.exit_code != 0:
             return f"the patch cannot be read: {told.text.strip()[:200]}"
-        left_out = guard.refused(_touched(told.stdout), instance)
+        left_out = guard.refused(_touched(told.stdout, work.patch), instance)
         if left_out and config.tampering == "refuse":
             return f"refused: the patch touches {', '.join(left_out[:NAMED])}"
         words = ["apply", "--whitespace=nowarn", *(f"--exclude={_plain(p)}" for p in left_out), "-"]
@@ -136,15 +142,21 @@ def _plain(path: str) -> str:
     return "".join(f"[{c}]" if c in "*?[" else c for c in path)
 
 
-def _touched(numstat: bytes) -> list[str]:
-    """The paths in `git apply --numstat -z`, both of a rename's."""
-    found: list[str] = []
-    for part in numstat.decode("utf-8", "surrogateescape").split("\0"):
-        fields = part.split("\t", 2)
-        path = fields[2] if len(fields) == 3 else part
-        if path:
-            found.append(path)
-    return found
+def _touched(numstat: bytes, patch: bytes) -> list[str]:
+    """The paths in `git apply --numstat -z`, which names what is moved by its new name alone."""
+    lines = [part.split(b"\t", 2) for part in numstat.split(b"\0")]
+    found = [fields[2] for fields in lines if len(fields) == 3] + MOVED.findall(patch)
+    return [_unquoted(path).decode("utf-8", "surrogateescape") for path in found]
+
+
+def _unquoted(path: bytes) -> bytes:
+    """git writes unusual names as C does, which Python's literals of bytes understand."""
+    if not path.startswith(b'"'):
+        return path
+    try:
+        return bytes(ast.literal_eval("b" + path.decode("ascii")))
+    except (ValueError, SyntaxError):
+        return path
 
 
 def _move_r2e_tests(box: Sandbox) -> None:

@@ -12,7 +12,7 @@ Tests of its own in other files are welcome; they decide nothing.
 
 import fnmatch
 
-from .commands import paths_in, tested_paths
+from .commands import paths_in, paths_of_tests
 from .instance import Instance
 
 NAMES = (
@@ -26,7 +26,7 @@ FRAMEWORKS = ("pytest", "_pytest", "pluggy", "iniconfig", "unittest", "doctest",
 
 def refused(paths: list[str], instance: Instance) -> list[str]:
     """Return those of the paths of a patch that it may not touch."""
-    tests, gold = tested_paths(instance), set(paths_in(instance.gold))
+    tests, gold = paths_of_tests(instance), set(paths_in(instance.gold))
     return [p for p in paths if p in tests or (p not in gold and _decides(p))]
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from claw.sdk import ClawError
 from claw.sdk.sandbox import ROOT_CAPABILITIES, Sandbox, SandboxError, Spec, images, open_sandbox
-from claw.sdk.sandbox.spec import BASE_IMAGE
 
 from . import recipe
 from .instance import Instance
@@ -47,13 +46,9 @@ git config --global --add safe.directory '*'
 git add -A && git -c user.name=claw -c user.email=claw@localhost commit -q --allow-empty -m base
 git clone -q --bare --depth 1 --single-branch --no-tags "file://$PWD" /tmp/short.git
 cp .git/index /tmp/short.git/index
-head=$(git rev-parse HEAD)
 rm -rf .git && mv /tmp/short.git .git
 git config core.bare false
-git update-ref --no-deref HEAD "$head"
-git for-each-ref --format='%(refname)' | while read -r ref; do git update-ref -d "$ref"; done
 git config --remove-section remote.origin 2>/dev/null || true
-rm -rf .git/FETCH_HEAD .git/ORIG_HEAD .git/logs .git/packed-refs
 mkdir -p .git/info
 printf '%s\\n' __pycache__/ '*.pyc' .pytest_cache/ >> .git/info/exclude
 """
@@ -102,10 +97,9 @@ def _base(instance: Instance, config: SweConfig) -> str:
 def _digest(instance: Instance, base: str) -> str:
     source = instance.source
     files = [source.sdist, source.sha256, recipe.PYTEST] if source else []
-    parts = [LAYOUT, base, files, instance.base_commit, instance.workdir, instance.defect,
-             [instance.gold, instance.test_patch] if instance.is_gold_reversed else []]
-    if base == BASE_IMAGE and not instance.image:
-        parts.append(images.about(base).id)
+    back = [instance.gold, instance.test_patch] if instance.is_gold_reversed else []
+    parts = [LAYOUT, images.about(base).id, files, instance.base_commit, instance.workdir,
+             instance.defect, back]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 

@@ -11,10 +11,10 @@ from claw_env_swe import oracle
 from claw_env_swe.env import SweEnv
 from claw_env_swe.judge import SweJudge
 from claw_env_swe.work import MARKER
+from small_repo import GOLD, HALF, NEW_TEST
 
 from claw.sdk import Case, Verdict
 from claw.sdk.env import assistant
-from conftest import GOLD, HALF, NEW_TEST
 
 Episode = Callable[..., SweEnv]
 Say = Callable[..., Any]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from claw_env_swe import families, fetch, grade, guard, machine, tasks
 from claw_env_swe.instance import Instance
 from claw_env_swe.settings import SweConfig
 from claw_env_swe.work import Work
+from small_repo import FIXED, GOLD, HALF, NEW_TEST, git
 
 from claw.sdk import ClawError
 from claw.sdk.sandbox import Spec, engine, open_sandbox
-from conftest import FIXED, GOLD, HALF, NEW_TEST, git
 
 pytestmark = pytest.mark.real
 CONFIG = SweConfig()
@@ -37,6 +38,7 @@ def test_at_least_eight_instances_are_shipped_each_with_a_wrong_patch() -> None:
 
 
 @pytest.mark.usefixtures("needs_docker", "pins")
+@pytest.mark.slow
 @pytest.mark.parametrize("id", SHIPPED)
 def test_a_plausible_wrong_patch_of_a_shipped_instance_scores_nothing(id: str) -> None:
     made = graded((WRONG / f"{id}.patch").read_text(), named(id))
@@ -106,6 +108,9 @@ def test_a_renamed_file_counts_under_both_names(instance: Instance) -> None:
     moved = ("diff --git a/calc.py b/conftest.py\nsimilarity index 100%\nrename from calc.py\n"
              "rename to conftest.py\n")
     assert graded(moved, instance).reason == "refused: the patch touches conftest.py"
+    away = moved.replace("conftest.py", "moved.py")
+    named = replace(instance, suite=replace(instance.suite, files=("calc.py",)))
+    assert graded(away, named).reason == "refused: the patch touches calc.py"
 
 
 @pytest.mark.parametrize(("patch", "says"), [
@@ -123,20 +128,25 @@ def test_a_patch_that_does_not_apply_says_why(
 
 
 def test_a_tests_log_without_a_test_says_how_it_ended(instance: Instance) -> None:
-    suite = replace(instance.suite, command="echo broken; exit 3")
+    suite = replace(instance.suite, command="echo broken; exit 3; : {files}")
     made = graded(GOLD, replace(instance, suite=suite))
     assert "exit code 3" in made.reason and "broken" in made.reason
-    made = graded(GOLD, replace(instance, suite=replace(suite, command="sleep 60")),
+    made = graded(GOLD, replace(instance, suite=replace(suite, command="sleep 60; : {files}")),
                   SweConfig(test_timeout_s=0.5))
     assert "its time over" in made.reason
 
 
-def test_flaky_tests_are_found_and_named(row: dict[str, Any], instance: Instance) -> None:
-    dice = NEW_TEST.replace("calc.add(7, 0), 7", "__import__('os').urandom(1)[0] % 2, 0")
-    flaky = families.read(row | {"test_patch": dice})
-    made = grade.grade_often(Work(GOLD.encode()), flaky, CONFIG, 12)
-    assert made.status == "no"
-    assert made.reason.startswith("1 tests are flaky: test_zero (test_calc.Calc.test_zero) (")
+def test_flaky_tests_are_found_and_named(
+    row: dict[str, Any], instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = count()
+    variables = machine.variables
+    monkeypatch.setattr(grade, "variables", lambda i: variables(i) | {"RUN": str(next(runs))})
+    second = NEW_TEST.replace("calc.add(7, 0), 7", "__import__('os').environ['RUN'] == '1', False")
+    flaky = families.read(row | {"test_patch": second})
+    made = grade.grade_often(Work(GOLD.encode()), flaky, CONFIG, 3)
+    assert (made.status, made.reason) == (
+        "no", "1 tests are flaky: test_zero (test_calc.Calc.test_zero) (2 of 3)")
     assert grade.grade_often(Work(GOLD.encode()), instance, CONFIG, 2).status == "full"
 
 
@@ -197,12 +207,14 @@ def image(
         assert ran.exit_code == 0, ran.text
         box.snapshot(name)
     yield name
-    for made in engine.api().images(filters={"reference": "claw/swe-test"}):
-        engine.api().remove_image(made["Id"], force=True)
+    made = engine.api().inspect_image(name)["Id"]
+    prepared = [i for i in engine.api().images("claw/swe") if i["ParentId"] == made]
+    for one in [*(i["Id"] for i in prepared), made]:
+        engine.api().remove_image(one, force=True)
 
 
-BREAK = ("diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n"
-         " def add(a, b):\n-    return a + b\n+    return a - b\n")
+BREAK = ("diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -1,5 +1,5 @@\n"
+         " def add(a, b):\n-    return a + b\n+    return a - b\n \n \n def double(a):\n")
 
 
 def test_swe_smiths_patch_makes_the_defect_and_its_reverse_mends_it(image: str) -> None:
@@ -215,9 +227,7 @@ def test_swe_smiths_patch_makes_the_defect_and_its_reverse_mends_it(image: str) 
     assert graded(GOLD, instance).status == "full"
     with machine.opened(instance, CONFIG) as box:
         assert box.run("git log --all --oneline").text.count("\n") == 1
-        assert box.run("git branch -a; git tag; git remote").text.strip() in (
-            "", "* (HEAD detached at " + box.run("git rev-parse --short HEAD").text.strip() + ")",
-            "* (no branch)", "* main")
+        assert box.run("git branch -a; git tag; git remote").text == "* main\n"
         assert box.run("git cat-file --batch-all-objects --batch-check").text.count("commit") == 1
         assert box.run("git status --porcelain").text == ""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from claw_env_swe import families, rows, tasks
-from claw_env_swe.commands import command_of, tested_paths
+from claw_env_swe.commands import command_of, paths_of_tests
 from claw_env_swe.settings import SweConfig
 
 from claw.sdk import UsageError
@@ -107,7 +107,7 @@ def test_a_row_of_no_family_names_its_columns() -> None:
 
 
 def test_the_tests_of_an_instance_are_those_of_patch_and_ids() -> None:
-    assert tested_paths(families.read(of("swe-rebench"))) == {"tests/common.py",
+    assert paths_of_tests(families.read(of("swe-rebench"))) == {"tests/common.py",
                                                             "tests/test_utils.py"}
 
 
