@@ -37,7 +37,7 @@ def run(needs_desktop: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     system.launch("train", "--plugin", "gui", "--model", str(model), f"runs='{folder}'",
                   "name='gui'", f"plugin.gui.trajectories='{folder / 'seen'}'", *SETTINGS)
     try:
-        assert until(lambda: steps(system) >= 1, TRAINED_S, 1.0), system.said()
+        assert until(lambda: num_trained(system) >= 1, TRAINED_S, 1.0), system.said()
         runner = system.pids()["runner"]
         system.most = len(containers(runner))  # type: ignore[attr-defined]
     finally:
@@ -46,10 +46,10 @@ def run(needs_desktop: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     yield system
 
 
-def steps(system: System) -> int:
-    """Optimiser steps whose leases are settled."""
+def num_trained(system: System) -> int:
+    """Turns that a step has trained."""
     try:
-        return int(system.rows("SELECT COUNT(*) FROM leases WHERE state = 'acked'")[0][0])
+        return int(system.rows("SELECT COUNT(*) FROM turns WHERE state = 'trained'")[0][0])
     except Exception:  # the journal is not there yet
         return 0
 
