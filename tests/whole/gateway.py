@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 from system import until
 
-START_S = 150.0
-TURN_S = 120.0
+START_S = 400.0
+TURN_S = 240.0
 TOKEN = "token-of-the-tests"
 
 

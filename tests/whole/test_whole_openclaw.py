@@ -12,7 +12,8 @@ from gateway import Gateway
 from system import System, until
 from tiny import tiny_llama
 
-pytestmark = [pytest.mark.openclaw, pytest.mark.real, pytest.mark.slow]
+# its gateway takes half a minute of two cores to start, and longer where they are shared
+pytestmark = [pytest.mark.openclaw, pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(900)]
 
 TURNS = 20
 CONTEXT = 40_960

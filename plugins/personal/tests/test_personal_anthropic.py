@@ -33,7 +33,7 @@ def asked(**rest):
             "messages": [{"role": "user", "content": "hello"}]} | rest
 
 
-def test_text_in_one_piece_under_the_clients_own_key_header(client_of):
+def test_text_in_one_piece(client_of):
     client, engine = client_of("Good morning.")
     answer = client.messages.create(**asked(system="Be brief.", stop_sequences=["\n"],
                                            extra_body={"top_k": 5}))

@@ -44,6 +44,13 @@ def test_health_and_readiness_need_no_key(endpoint):
     assert made.ask("GET", "/ready", auth=False).status_code == 200
 
 
+def test_the_key_may_come_as_anthropics_clients_send_it(endpoint):
+    made = endpoint("x")
+    for key, status in (("key-of-the-tests", 200), ("wrong", 401), ("", 401)):
+        headers = {"x-api-key": key}
+        assert made.ask("GET", "/v1/models", auth=False, headers=headers).status_code == status
+
+
 def test_without_a_configured_key_none_is_asked_for(endpoint):
     assert endpoint("x", api_key="").ask("GET", "/v1/models", auth=False).status_code == 200
 
