@@ -286,19 +286,20 @@ def test_without_a_key_the_page_opens_and_forms_still_need_their_token() -> None
 def test_one_watcher_tells_every_open_page_of_a_changed_turn_once() -> None:
     async def run() -> tuple[list[str], list[str], int]:
         made = engine()
-        looks = 0
+        changed: dict[str, Any] = {}
 
         async def look(what: str, **about: Any) -> dict[str, Any]:
-            nonlocal looks
-            looks += 1
-            changed = row(updated=about["since"] + 10, request=EVIL) if looks == 1 else None
-            return {"turns": [changed] if changed else []}
+            nonlocal changed
+            changed = changed or row(updated=about["since"] + 10, request=EVIL)
+            return {"turns": [changed] if changed["updated"] > about["since"] else []}
 
         made.look = look  # type: ignore[method-assign]
         watched = live.Live(made, pages.Pages(made, Door("k")), every_s=0.01)
         streams = [watched._stream() for _ in range(2)]
         opened = [await anext(s) for s in streams]  # both look before anything changes
         firsts = [[opened[i], await anext(s), await anext(s)] for i, s in enumerate(streams)]
+        await asyncio.sleep(0.1)  # several rounds in which nothing changed
+        assert all(queue.empty() for queue in watched._open)
         for stream in streams:
             await stream.aclose()
         assert watched._watcher is not None
