@@ -21,7 +21,7 @@ from claw.engine.trainer.depot import Depot
 
 pytestmark = [pytest.mark.sglang, pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(900)]
 LAYER = "model.layers.7.mlp.down_proj.weight"
-GROUP_S = 20.0
+GROUP_S = 10.0
 
 
 @pytest.fixture(scope="module")
