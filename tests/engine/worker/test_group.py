@@ -21,7 +21,7 @@ from claw.engine.trainer.depot import Depot
 
 pytestmark = [pytest.mark.sglang, pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(900)]
 LAYER = "model.layers.7.mlp.down_proj.weight"
-GROUP_S = 8.0
+GROUP_S = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_a_version_comes_through_the_group_and_is_scored_as_transformers_does(
 
 
 def check_the_swap(served: Served, model: torch.nn.Module) -> None:
-    loaded = served.actor.wait("version.loaded", number=1, timeout_s=120)
+    loaded = served.actor.wait("version.loaded", number=1, timeout_s=240)
     assert loaded["mismatch_max"] < TOLERANCE
     both = 0
     for i, prompt in enumerate(PROMPTS):
@@ -117,7 +117,7 @@ def test_a_sender_that_fails_is_refused_with_its_reason_and_the_old_version_serv
     served.actor.generate(f"during {fault}", PROMPTS[1], max_tokens=30, deadline_s=400)
     served.actor.announce(other[1])
     try:
-        why = served.actor.wait("version.refused", number=1, timeout_s=6 * GROUP_S)["why"]
+        why = served.actor.wait("version.refused", number=1, timeout_s=240)["why"]
     finally:
         file.unlink()
     for word in words:
@@ -131,7 +131,7 @@ def test_a_version_that_the_trainer_removed_meanwhile_is_refused(served, depot, 
     folder = depot.folder / "default" / "default" / "1"
     shutil.move(folder, tmp_path / "pulled")  # the worker has it, as one on another host would
     served.actor.announce(replace(other[1], path=str(tmp_path / "pulled")))
-    why = served.actor.wait("version.refused", number=1, timeout_s=60)["why"]
+    why = served.actor.wait("version.refused", number=1, timeout_s=240)["why"]
     shutil.move(tmp_path / "pulled", folder)
     assert "the trainer does not send the version" in why and "has no manifest" in why
     assert nothing_is_left(depot)
