@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--many", type=int, default=50, help="gradings at once")
     parser.add_argument("--rounds", type=int, default=2, help="attempts at each, one at a time")
     options = parser.parse_args()
-    config = SweConfig(memory_mb=1024)
+    config = SweConfig(memory_mb=1024, eval_share=0.0)
     instances = [tasks.instance_of(t) for t in tasks.of_split(config, "train")]
     for instance in instances:
         machine.prepared(instance, config)

@@ -24,7 +24,7 @@ SETTINGS = (
     "worker.context=1536", "worker.slots=8", "lora.rank=4", "train.batch_size=4",
     "train.max_wait_s=20", "train.lr=1e-5", "plugin.swe.hints=true",
     "wire.heartbeat_s=0.5", "gate.enabled=false",
-    "plugin.swe.memory_mb=512",
+    "plugin.swe.memory_mb=512", "plugin.swe.eval_share=0.0",
     "plugin.swe.only=['parse__short-fractions','pathspec__match-file-none']",
 )
 TRAINED_S = 420.0

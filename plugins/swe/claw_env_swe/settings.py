@@ -21,7 +21,7 @@ class SweConfig(BaseModel):
     """ids of the instances to take; empty: all"""
     skip: tuple[str, ...] = ()
     """ids of instances to leave out, such as those with flaky tests"""
-    eval_share: float = Field(0.0, ge=0, lt=1)
+    eval_share: float = Field(0.25, ge=0, lt=1)
     """share of the instances that is kept for the split eval; 0: both splits hold all of them"""
     hints_text: bool = False
     """whether the policy also sees a row's `hints_text`"""

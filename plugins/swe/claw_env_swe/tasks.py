@@ -18,6 +18,9 @@ from .prompt import messages
 from .settings import SweConfig
 
 SHIPPED = Path(__file__).parent / "shipped"
+PUBLIC = ("instance_id", "repo", "repo_name", "version", "base_commit", "problem_statement",
+          "hints_text", "prompt", "source", "image_name", "docker_image", "test_framework")
+"""columns that are no part of the answer"""
 
 
 def of_split(config: SweConfig, split: str) -> Iterator[Task]:
@@ -33,10 +36,11 @@ def of_path(path: Path, config: SweConfig) -> list[Task] | None:
 
 def instance_of(task: Task) -> Instance:
     """Return what a task is about, from the row that it carries."""
-    answer = task.answer
-    if not isinstance(answer, dict) or "row" not in answer:
-        raise RowError(f"task {task.id!r} carries no row", found=str(task.metadata))
-    return families.read(answer["row"], family=str(answer["family"]), base=Path(answer["base"]))
+    about = task.metadata
+    if not isinstance(task.answer, dict) or "row" not in about:
+        raise RowError(f"task {task.id!r} carries no row", found=str(about)[:200])
+    return families.read({**about["row"], **task.answer}, family=str(about["family"]),
+                         base=Path(about["base"]))
 
 
 def shipped() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -74,8 +78,9 @@ def _task(place: str, row: dict[str, Any], base: str, config: SweConfig) -> Task
         return None
     return Task(
         read.id, tuple(messages(read, config)),
-        metadata={"family": read.family, "repo": read.repo, "image": read.image},
-        answer={"row": _plain(row), "family": read.family, "base": base},
+        metadata={"family": read.family, "base": base,
+                  "row": _plain({k: v for k, v in row.items() if k in PUBLIC})},
+        answer=_plain({k: v for k, v in row.items() if k not in PUBLIC}),
     )
 
 

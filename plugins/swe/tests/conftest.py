@@ -75,7 +75,7 @@ def episode(needs_docker: None, pins: None, tmp_path: Path) -> Iterator[Callable
                 settings["instances"] = str(path)
             else:
                 settings["only"] = (what,)
-            config = SweConfig(**settings)
+            config = SweConfig(**{"eval_share": 0.0, **settings})
             [task] = tasks.of_split(config, "train")
             env = SweEnv(task, config)
             stack.callback(env.close)

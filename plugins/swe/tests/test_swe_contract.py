@@ -8,4 +8,4 @@ import pytest
 @pytest.mark.usefixtures("needs_docker", "pins")
 @pytest.mark.slow
 def test_conformance(claw_conformance: Callable[..., None]) -> None:
-    claw_conformance("swe", {"only": ["parse__short-fractions"], "gold_runs": 1})
+    claw_conformance("swe", {"only": ["parse__short-fractions", "parse__hyphenated-fields"], "gold_runs": 1})

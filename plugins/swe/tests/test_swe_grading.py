@@ -28,7 +28,7 @@ def graded(patch: str, instance: Instance, config: SweConfig = CONFIG) -> grade.
 
 
 def named(id: str) -> Instance:
-    [task] = tasks.of_split(SweConfig(only=(id,)), "train")
+    [task] = tasks.of_split(SweConfig(only=(id,), eval_share=0.0), "train")
     return tasks.instance_of(task)
 
 

@@ -113,7 +113,7 @@ def test_the_tests_of_an_instance_are_those_of_patch_and_ids() -> None:
 
 def write(path: Path, made: list[dict[str, Any]]) -> SweConfig:
     path.write_text("".join(json.dumps(r) + "\n" for r in made))
-    return SweConfig(instances=str(path))
+    return SweConfig(instances=str(path), eval_share=0.0)
 
 
 def test_a_file_of_rows_becomes_tasks_whose_answer_is_private(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_wrong_row_is_told_with_its_place(tmp_path: Path) -> None:
 
 def test_only_and_skip_choose_and_a_wrong_id_is_an_error(tmp_path: Path) -> None:
     write(tmp_path / "all.jsonl", ROWS)
-    where = {"instances": str(tmp_path / "all.jsonl")}
+    where = {"instances": str(tmp_path / "all.jsonl"), "eval_share": 0.0}
     got = tasks.of_split(SweConfig(**where, only=("task-17",)), "train")
     assert [t.id for t in got] == ["task-17"]
     left = list(tasks.of_split(SweConfig(**where, skip=("task-17",)), "train"))
