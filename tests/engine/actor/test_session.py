@@ -251,6 +251,8 @@ def test_abandoned_conversations_do_not_fill_the_memory(monkeypatch):
      [{}], 512, "", "side"),
     ([user("[Mon 2026-11-30 00:37 UTC] [Subagent Context] You are a child.\n[Subagent Task] Look"),
       said("b"), {"role": "tool", "content": "c", "tool_call_id": "d"}], [{}], 512, "", "side"),
+    ([user("[Subagent Context] You are a child.\n[Subagent Task] Look"), said("b"),
+      user("go on")], [{}], 512, "", "side"),
     ([{"role": "system", "content": "You are a context summarization assistant. Your task is to "
        "read a conversation between a user and an AI assistant, then produce a summary."},
       user("<conversation>\nuser: hi\n</conversation>\nThe messages above are a conversation.")],
