@@ -32,6 +32,8 @@ MAX_WORLD = 1024
 BACKENDS = ("gloo", "nccl")
 SILENT = 6
 """a broadcast of which nothing is heard for so many times its patience is ended"""
+END_S = 5.0
+"""for a sender to end once it was told to, or said that it does; then it is killed"""
 START_S = 60.0
 """more, for a sender to start"""
 _ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
@@ -114,6 +116,8 @@ class Broadcasts:
         if broadcast.popen.poll() is not None and not self.socket.poll(0):
             return f"the sender died with exit code {broadcast.popen.returncode}"
         silence_s = time.monotonic() - broadcast.heard
+        if broadcast.has_ended and silence_s > END_S:
+            return "it has ended"
         if silence_s > START_S + SILENT * broadcast.patience_s:
             return f"nothing was heard of the broadcast for {silence_s:.0f} s"
         return ""

@@ -5,6 +5,7 @@ One engine for the file; every test leaves it with its first weights.
 
 import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,6 +100,10 @@ def check_the_swap(served: Served, model: torch.nn.Module) -> None:
 
 
 def nothing_is_left(depot: Depot) -> bool:
+    """Also of a sender that hangs: it is killed some seconds after it was told to end."""
+    until = time.monotonic() + 30
+    while depot.broadcasts.running and time.monotonic() < until:
+        time.sleep(0.1)
     return not depot.broadcasts.running and not list(depot.broadcasts.scratch.path.glob("*.json"))
 
 
