@@ -8,6 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import zmq
+
+# A context that a failed test leaves behind is collected together with its sockets; destroying it
+# then waits for sockets that nobody closes any more, and the run stands still.
+zmq.Context.__del__ = lambda self: None  # type: ignore[method-assign]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

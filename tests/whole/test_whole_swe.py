@@ -16,7 +16,7 @@ from test_whole_terminal import containers, steps
 
 from claw.records import End, TurnState
 
-pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.real, pytest.mark.timeout(600)]
 
 N = 4
 SETTINGS = (

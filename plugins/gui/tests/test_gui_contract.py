@@ -6,6 +6,7 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.docker
 @pytest.mark.usefixtures("needs_desktop")
 def test_conformance(claw_conformance: Callable[..., None]) -> None:

@@ -27,7 +27,7 @@ from claw.sdk import Case, EnvTurn
 from claw.sdk.env import assistant
 from claw.sdk.sandbox import SandboxError, engine
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
 TaskFile = Callable[..., Path]
 Episode = Callable[..., GuiEnv]
 HARD = "<a> & 'b' \"c\" {d} \\ ~ ä € 你好 🙂\ttab\nlast"

@@ -11,7 +11,7 @@ from some_pages import EVIL, PAGES, engine, row
 from claw.sdk import EngineError
 from conftest import KEY
 
-pytestmark = pytest.mark.chromium
+pytestmark = [pytest.mark.chromium, pytest.mark.slow]
 
 
 class Growing:

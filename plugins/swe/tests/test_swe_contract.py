@@ -7,6 +7,7 @@ import pytest
 
 @pytest.mark.usefixtures("needs_docker", "pins")
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_conformance(claw_conformance: Callable[..., None]) -> None:
     two = ["parse__short-fractions", "parse__hyphenated-fields"]
     claw_conformance("swe", {"only": two, "gold_runs": 1})

@@ -305,9 +305,9 @@ def test_deep_nesting_is_a_400(address):
 def test_feedback_sessions_and_status(address):
     async def work():
         async with FakeActor(address) as actor, engine_at(address) as engine:
-            await engine.feedback("turn_1", -1, "too long")
+            await engine.feedback("turn_1", -1, "too long", edit="Short.")
             assert actor.of("feedback")[0].fields == {
-                "target": "turn_1", "value": -1, "text": "too long",
+                "target": "turn_1", "value": -1, "text": "too long", "edit": "Short.",
             }
             with pytest.raises(EngineError, match="no such turn") as caught:
                 await engine.feedback("turn_none", 1)

@@ -36,7 +36,7 @@ from claw.engine.worker.engine import Offer
 from claw.engine.worker.group import Group, check_offer
 from claw.records import Version
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
 
 def make(root: Path, tensors: dict, number: int = 1) -> str:

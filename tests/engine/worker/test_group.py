@@ -20,7 +20,8 @@ from worker_doubles import canary_of, full_version, plain
 from claw.engine.trainer.broadcasts import Broadcasts
 from claw.engine.trainer.depot import Depot
 
-pytestmark = [pytest.mark.sglang, pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.sglang, pytest.mark.real, pytest.mark.slow, pytest.mark.nightly,
+              pytest.mark.timeout(900)]
 LAYER = "model.layers.7.mlp.down_proj.weight"
 GROUP_S = 10.0
 
