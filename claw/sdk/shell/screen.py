@@ -14,6 +14,8 @@ ID = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 KEY = re.compile(r"(?:[CMS]-)*(?:[A-Za-z]\w*|[!-~])\Z")
 DEAD = re.compile(r"^Pane is dead \(.*\)$", re.MULTILINE)
 POLL_S = 0.1
+STATUS_LOOKS = 5
+"""at a program that has ended, until its exit code must be known; one that was killed has none"""
 TMUX = ["env", "TERM=xterm-256color", "LANG=C.UTF-8", "tmux", "-u", "-L", "claw", "-f", "/dev/null"]
 
 
@@ -72,14 +74,17 @@ class Screens:
 
     def _ended(self, id: str) -> str:
         """Return words about the program's end; nothing while it runs."""
-        for _ in range(3):
-            state = self._tmux("display-message", "-p", "-t", f"={id}:",
-                               "#{pane_dead} #{pane_dead_status}").split()
-            if state[:1] != ["1"]:
+        for _ in range(STATUS_LOOKS):
+            is_dead, status, server = self._tmux(
+                "display-message", "-p", "-t", f"={id}:",
+                "#{pane_dead},#{pane_dead_status},#{pid}").strip().split(",")
+            if is_dead != "1":
                 return ""
-            if len(state) > 1:
-                return f"\n[the program has ended, exit code {state[1]}]"
-            time.sleep(POLL_S)  # the screen closes a moment before the status is known
+            if status:
+                return f"\n[the program has ended, exit code {status}]"
+            # tmux can miss the end of a short program, and looks again when it is told of one
+            self._shell.run_argv(["bash", "-c", 'kill -CHLD "$1"', "bash", server])
+            time.sleep(POLL_S)
         return "\n[the program has ended, killed]"
 
     def _need(self, id: str) -> None:
