@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ import httpx
 import openai
 
 from claw.engine.actor.journal import Journal
+from claw.errors import ClawError
 
 SETTINGS = (
     "serve.port=0", "rollout.max_tokens=24", "worker.slots=8", "lora.rank=4",
@@ -142,6 +144,17 @@ class System:
         """Ask the journal as another process."""
         with self.journal() as journal:
             return list(journal.read(sql, *values))
+
+    def count(self, of: str) -> int:
+        """Count rows, `table WHERE ...`; 0 while the journal, or its tables, are not there."""
+        try:
+            return int(self.rows(f"SELECT COUNT(*) FROM {of}")[0][0])
+        except (ClawError, sqlite3.OperationalError):
+            return 0
+
+    def steps(self) -> int:
+        """Optimiser steps whose leases are settled."""
+        return self.count("leases WHERE state = 'acked'")
 
     @contextlib.contextmanager
     def journal(self) -> Any:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from containers import containers
 from system import System, until
 from tiny import tiny_llama
 
 from claw.records import End, TurnState
-from claw.sdk.sandbox import engine, owner
 
 pytestmark = [pytest.mark.slow, pytest.mark.docker, pytest.mark.timeout(600)]
 
@@ -37,27 +37,14 @@ def run(needs_desktop: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     system.launch("train", "--plugin", "gui", "--model", str(model), f"runs='{folder}'",
                   "name='gui'", f"plugin.gui.trajectories='{folder / 'seen'}'", *SETTINGS)
     try:
-        assert until(lambda: num_trained(system) >= 1, TRAINED_S, 1.0), system.said()
+        trained = "turns WHERE state = 'trained'"
+        assert until(lambda: system.count(trained) >= 1, TRAINED_S, 1.0), system.said()
         runner = system.pids()["runner"]
         system.most = len(containers(runner))  # type: ignore[attr-defined]
     finally:
         system.stop()
     system.left = containers(runner)  # type: ignore[attr-defined]
     yield system
-
-
-def num_trained(system: System) -> int:
-    """Turns that a step has trained."""
-    try:
-        return int(system.rows("SELECT COUNT(*) FROM turns WHERE state = 'trained'")[0][0])
-    except Exception:  # the journal is not there yet
-        return 0
-
-
-def containers(pid: int) -> list[str]:
-    """Containers that a process of this number owns."""
-    found = engine.api().containers(all=True, filters={"label": owner.OWNER})
-    return [c["Id"] for c in found if str(pid) in c["Labels"][owner.OWNER].split()]
 
 
 def test_nothing_is_left_in_the_engine(run: Any) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from containers import containers
 from system import System, until
-from test_whole_terminal import containers, steps
 
 from claw.records import End, TurnState
 
@@ -45,7 +45,7 @@ def run(
         nonlocal runner, most
         runner = runner or runner_of(system)
         most = max(most, len(containers(runner)) if runner else 0)
-        return steps(system) >= 1
+        return system.steps() >= 1
 
     try:
         assert until(is_trained, TRAINED_S, 0.5), system.said()

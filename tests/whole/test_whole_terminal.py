@@ -5,7 +5,6 @@ samples hold exactly what was sampled, credit compares attempts at one task, lea
 """
 
 import json
-import sqlite3
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,11 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from containers import containers
 from system import System, until
 
-from claw.errors import ClawError
 from claw.records import End, TurnState
-from claw.sdk.sandbox import engine, owner
 
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -43,27 +41,13 @@ def run(
              "name='terminal'", f"plugin.terminal.trajectories='{folder / 'atif'}'", *SETTINGS]
     system.launch(*words)
     try:
-        assert until(lambda: steps(system) >= STEPS, TRAINED_S, 1.0), system.said()
+        assert until(lambda: system.steps() >= STEPS, TRAINED_S, 1.0), system.said()
         runner = system.pids()["runner"]
         system.most = len(containers(runner))  # type: ignore[attr-defined]
     finally:
         system.stop()
     system.left = containers(runner)  # type: ignore[attr-defined]
     yield system
-
-
-def steps(system: System) -> int:
-    """Optimiser steps whose leases are settled."""
-    try:
-        return int(system.rows("SELECT COUNT(*) FROM leases WHERE state = 'acked'")[0][0])
-    except (ClawError, sqlite3.OperationalError):  # the journal, or its tables, are not there yet
-        return 0
-
-
-def containers(pid: int) -> list[str]:
-    """Containers that a process of this number owns."""
-    found = engine.api().containers(all=True, filters={"label": owner.OWNER})
-    return [c["Id"] for c in found if str(pid) in c["Labels"][owner.OWNER].split()]
 
 
 def test_nothing_is_left_in_the_engine(run: Any) -> None:

@@ -166,27 +166,34 @@ def test_a_request_that_waits_is_sent_again_to_a_restarted_actor(address):
     run(work())
 
 
+async def told_twice(address, once, again):
+    """Ask an actor that is replaced after three events; return all events."""
+    async with engine_at(address) as engine:
+        events = []
+
+        async def read():
+            async for event in engine.ask(HELLO):
+                events.append(event)
+
+        async with FakeActor(address, lambda _, m: once(m)) as first:
+            reading = asyncio.create_task(read())
+            await first.until("turn.ask")
+            while len(events) < 3:
+                await asyncio.sleep(0.01)
+        async with FakeActor(address, lambda _, m: again(m)):
+            await reading
+        return events
+
+
 @pytest.mark.parametrize("words", [("one", " two", " three"), ("one two", " three")])
 def test_an_answer_that_is_told_again_is_heard_once(address, words):
     async def work():
-        async with engine_at(address) as engine:
-            script = lambda _, m: [start(m), text(m, "one"), text(m, " two")]  # noqa: E731
-            events = []
-
-            async def read():
-                async for event in engine.ask(HELLO):
-                    events.append(event)
-
-            async with FakeActor(address, script) as first:
-                reading = asyncio.create_task(read())
-                await first.until("turn.ask")
-                while len(events) < 3:
-                    await asyncio.sleep(0.01)
-            async with FakeActor(address, lambda _, m: text_answer(m, *words)):
-                await reading
-            assert "".join(e.text for e in events) == "one two three"
-            assert [e.type for e in events].count("start") == 1
-            assert events[-1].message["content"] == "one two three"
+        events = await told_twice(
+            address, lambda m: [start(m), text(m, "one"), text(m, " two")],
+            lambda m: text_answer(m, *words))
+        assert "".join(e.text for e in events) == "one two three"
+        assert [e.type for e in events].count("start") == 1
+        assert events[-1].message["content"] == "one two three"
 
     run(work())
 
@@ -196,25 +203,12 @@ def test_thinking_that_is_told_again_is_heard_once(address):
         return Message("turn.text", message.id, {"text": "", "reasoning": words, "tokens": []})
 
     async def work():
-        async with engine_at(address) as engine:
-            script = lambda _, m: [start(m), thinking(m, "two and "), text(m, "one")]  # noqa: E731
-            events = []
-
-            async def read():
-                async for event in engine.ask(HELLO):
-                    events.append(event)
-
-            async with FakeActor(address, script) as first:
-                reading = asyncio.create_task(read())
-                await first.until("turn.ask")
-                while len(events) < 3:
-                    await asyncio.sleep(0.01)
-            again = lambda _, m: [start(m), thinking(m, "two and"), thinking(m, " "),  # noqa: E731
-                                  *text_answer(m, "one", " two")[1:]]
-            async with FakeActor(address, again):
-                await reading
-            assert "".join(e.reasoning for e in events) == "two and "
-            assert "".join(e.text for e in events) == "one two"
+        events = await told_twice(
+            address, lambda m: [start(m), thinking(m, "two and "), text(m, "one")],
+            lambda m: [start(m), thinking(m, "two and"), thinking(m, " "),
+                       *text_answer(m, "one", " two")[1:]])
+        assert "".join(e.reasoning for e in events) == "two and "
+        assert "".join(e.text for e in events) == "one two"
 
     run(work())
 

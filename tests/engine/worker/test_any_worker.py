@@ -20,6 +20,7 @@ from worker_doubles import (
     canary_of,
     full_version,
     lora_version,
+    other_weights_of,
     plain,
     plain_logps,
     plain_lora,
@@ -270,13 +271,7 @@ def test_an_adapter_whose_update_was_lost_is_refused_and_serving_goes_on(served,
 @pytest.fixture
 def other_weights(served, tmp_path):
     """A model of the same architecture with other weights, as a folder."""
-    torch.manual_seed(3)
-    model = plain(served.folder)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if name.endswith("mlp.down_proj.weight"):
-                weight.mul_(1.3)
-    model.save_pretrained(tmp_path / "other")
+    other_weights_of(served.folder, tmp_path / "other")
     return tmp_path / "other"
 
 

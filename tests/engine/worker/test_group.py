@@ -15,7 +15,7 @@ import pytest
 import torch
 from process_doubles import FakeActor
 from test_any_worker import PROMPTS, TOLERANCE, Served, check_numbers, faulty
-from worker_doubles import canary_of, full_version, plain
+from worker_doubles import canary_of, full_version, other_weights_of, plain
 
 from claw.engine.trainer.broadcasts import Broadcasts
 from claw.engine.trainer.depot import Depot
@@ -59,14 +59,8 @@ def served(depot, smollm2_dir, sglang_python, tmp_path_factory):
 @pytest.fixture(scope="module")
 def other(served, depot):
     """Other weights, and a version of them that lies with the trainer."""
-    torch.manual_seed(3)
-    model = plain(served.folder)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if name.endswith("mlp.down_proj.weight"):
-                weight.mul_(1.3)
     source = depot.folder.parent / "other"
-    model.save_pretrained(source)
+    model = other_weights_of(served.folder, source)
     folder = depot.folder / "default" / "default" / "1"
     return model, full_version(folder, 1, source, canary_of(model))
 

@@ -181,6 +181,17 @@ def canary_of(model, length: int = 12) -> tuple[np.ndarray, np.ndarray]:
     return ids, np.stack(logps).astype(np.float32)
 
 
+def other_weights_of(folder: Path, to: Path):
+    """A model of the same architecture with other weights; saved in `to`."""
+    model = plain(folder)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("mlp.down_proj.weight"):
+                weight.mul_(1.3)
+    model.save_pretrained(to)
+    return model
+
+
 def load(backend, version: Version):
     """What the worker does with an announced version."""
     from claw.engine.worker.loader import check
@@ -196,6 +207,6 @@ def rewrite(path: Path, change) -> None:
 
 __all__ = [
     "EOS", "VOCAB", "Done", "Driver", "Failed", "Got", "Scored", "backend_of", "canary_of",
-    "full_version", "load", "lora_version", "make_model", "plain", "plain_logps", "plain_lora",
-    "publish", "request", "rewrite", "score_request",
+    "full_version", "load", "lora_version", "make_model", "other_weights_of", "plain",
+    "plain_logps", "plain_lora", "publish", "request", "rewrite", "score_request",
 ]
