@@ -164,10 +164,10 @@ class Screen:
     """A connection to the X server."""
 
     def __init__(self) -> None:
-        from Xlib import XK, X, display
+        from Xlib import XK, X, display, error
         from Xlib.ext import xtest
 
-        self.X, self.XK, self.xtest = X, XK, xtest
+        self.X, self.XK, self.xtest, self.XError = X, XK, xtest, error.XError
         XK.load_keysym_group("xf86")
         self.display = display.Display(":0")
         self.root = self.display.screen().root
@@ -316,7 +316,7 @@ class Screen:
     def _property(self, window: Any, name: str) -> Any:
         try:
             found = window.get_full_property(self.display.get_atom(name), self.X.AnyPropertyType)
-        except Exception:  # the window is gone
+        except self.XError:  # the window is gone
             return None
         return found.value if found else None
 
@@ -333,7 +333,7 @@ class Screen:
             try:
                 area = window.get_geometry()
                 at = window.translate_coords(self.root, 0, 0)
-            except Exception:  # the window is gone
+            except self.XError:  # the window is gone
                 continue
             title = (self._property(window, "_NET_WM_NAME")
                      or self._property(window, "WM_NAME") or b"")

@@ -7,7 +7,7 @@ Does not own: checking what is the same in both (`requests`, `messages`, `sampli
 import json
 from typing import Any
 
-from .body import kind_of
+from .body import array_of, kind_of
 from .errors import bad
 
 _SAME = ("model", "stream", "temperature", "top_p", "top_k", "session_id", "turn_type",
@@ -21,7 +21,7 @@ def from_anthropic(body: dict[str, Any]) -> dict[str, Any]:
         raise bad("max_tokens is missing.", "max_tokens")
     made = {name: body[name] for name in _SAME if name in body}
     made["messages"] = [*_system(body.get("system")), *_messages(body.get("messages"))]
-    made["tools"] = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(_tools(body))]
+    made["tools"] = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(array_of(body, "tools"))]
     if body.get("stop_sequences"):
         made["stop"] = body["stop_sequences"]
     if body.get("tool_choice") is not None:
@@ -36,13 +36,6 @@ def _system(value: Any) -> list[dict[str, Any]]:
     if not value:
         return []
     return [{"role": "system", "content": _plain(value, "system")}]
-
-
-def _tools(body: dict[str, Any]) -> list[Any]:
-    tools = body.get("tools") or []
-    if not isinstance(tools, list):
-        raise bad(f"tools must be an array, not {kind_of(tools)}.", "tools")
-    return tools
 
 
 def _tool(tool: Any, at: str) -> dict[str, Any]:

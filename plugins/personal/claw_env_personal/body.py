@@ -60,6 +60,14 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     return value
 
 
+def array_of(body: dict[str, Any], name: str) -> list[Any]:
+    """Return the array of that name; a missing one, or null, is empty."""
+    value = body.get(name) or []
+    if not isinstance(value, list):
+        raise bad(f"{name} must be an array, not {kind_of(value)}.", name)
+    return value
+
+
 def kind_of(value: Any) -> str:
     """Return the JSON name of a value's type, for people."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean",

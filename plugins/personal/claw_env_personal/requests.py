@@ -10,7 +10,7 @@ from typing import Any
 
 from claw.sdk import Ask, EngineError
 
-from .body import kind_of
+from .body import array_of, kind_of
 from .errors import bad
 from .messages import plain_messages
 from .sampling import sampling_of, top_logprobs
@@ -70,9 +70,7 @@ def _includes_usage(body: dict[str, Any]) -> bool:
 
 
 def _tools(body: dict[str, Any]) -> list[dict[str, Any]]:
-    tools = body.get("tools") or []
-    if not isinstance(tools, list):
-        raise bad(f"tools must be an array, not {kind_of(tools)}.", "tools")
+    tools = array_of(body, "tools")
     for i, tool in enumerate(tools):
         _check_tool(tool, f"tools[{i}]")
     choice = body.get("tool_choice")

@@ -7,7 +7,7 @@ Does not own: checking what is the same in both (`requests`, `messages`, `sampli
 import json
 from typing import Any
 
-from .body import kind_of
+from .body import array_of, kind_of
 from .errors import bad
 
 _SAME = ("model", "stream", "temperature", "top_p", "user", "session_id", "turn_type",
@@ -20,7 +20,7 @@ def from_responses(body: dict[str, Any]) -> dict[str, Any]:
     _refuse_unhonoured(body)
     made = {name: body[name] for name in _SAME if name in body}
     made["messages"] = _messages(body.get("instructions"), body.get("input"))
-    made["tools"] = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(_tools(body))]
+    made["tools"] = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(array_of(body, "tools"))]
     if "max_output_tokens" in body:
         made["max_completion_tokens"] = body["max_output_tokens"]
     if body.get("tool_choice") is not None:
@@ -42,13 +42,6 @@ def _refuse_unhonoured(body: dict[str, Any]) -> None:
     if body.get("top_logprobs"):
         raise bad("top_logprobs is not supported here; POST /v1/chat/completions has them.",
                   "top_logprobs")
-
-
-def _tools(body: dict[str, Any]) -> list[Any]:
-    tools = body.get("tools") or []
-    if not isinstance(tools, list):
-        raise bad(f"tools must be an array, not {kind_of(tools)}.", "tools")
-    return tools
 
 
 def _tool(tool: Any, at: str) -> dict[str, Any]:

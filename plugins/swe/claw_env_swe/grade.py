@@ -20,6 +20,7 @@ from . import guard
 from .commands import command_of
 from .instance import Instance
 from .logs import parse
+from .logs.python import WORDS
 from .machine import opened, user_of, variables
 from .settings import SweConfig
 from .work import Work
@@ -213,8 +214,7 @@ def _short(name: str) -> str:
 
 
 def _word(status: str) -> str:
-    return {"PASSED": "passed", "XFAIL": "passed", "FAILED": "failed", "XPASS": "failed",
-            "ERROR": "error", "SKIPPED": "skipped"}.get(status.upper(), status.lower())
+    return WORDS.get(status.upper(), status.lower())
 
 
 def _how(ran: Ran) -> str:
