@@ -345,9 +345,13 @@ def check_address(address: str, keys: Keys | None) -> None:
 
 def open_socket(
     context: zmq.Context, kind: int, address: str, *, bind: bool,
-    keys: Keys | None = None, identity: bytes = b"",
+    keys: Keys | None = None, identity: bytes = b"", watch: int = 0,
 ) -> Any:
-    """Open, secure and bind or connect one socket with bounded queues and no linger."""
+    """Open, secure and bind or connect one socket with bounded queues and no linger.
+
+    `watch` are events for its monitor, which listens before there is a connection to miss:
+    `socket.get_monitor_socket()` returns it.
+    """
     check_address(address, keys)
     socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
@@ -362,6 +366,8 @@ def open_socket(
     if address.startswith("ipc://"):
         socket.setsockopt(zmq.SNDBUF, LOCAL_BUFFER)
         socket.setsockopt(zmq.RCVBUF, LOCAL_BUFFER)
+    if watch:
+        socket.get_monitor_socket(watch)
     if bind:
         socket.bind(address)
     else:

@@ -54,9 +54,10 @@ class Link:
         name = f"runner-{os.getpid()}-{secrets.token_hex(4)}".encode()
         self._context: Any = zmq.asyncio.Context()
         self._socket = wire.open_socket(
-            self._context, zmq.DEALER, self._address, bind=False, keys=self._keys, identity=name
+            self._context, zmq.DEALER, self._address, bind=False, keys=self._keys, identity=name,
+            watch=_EVENTS,
         )
-        self._monitor = self._socket.get_monitor_socket(_EVENTS)
+        self._monitor = self._socket.get_monitor_socket()
         self._tasks = [
             asyncio.create_task(self._read()), asyncio.create_task(self._watch(self._monitor)),
             asyncio.create_task(self._tick()),

@@ -3,11 +3,13 @@
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 from runner_doubles import FakeActor, error, start, text, text_answer
 
 from claw.engine import wire
+from claw.engine.runner import link
 from claw.engine.runner import pending as pending_module
 from claw.engine.runner.engine import WireEngine
 from claw.engine.runner.pending import Pending
@@ -58,6 +60,23 @@ def test_an_answer_streams_through(address):
             assert hello["plugin"] == "double"
             assert actor.of("turn.cancel") == []
             await actor.until("runner.beat")
+
+    run(work())
+
+
+def test_a_connection_that_is_there_at_once_is_greeted_too(address, monkeypatch):
+    """The actor listens already, and is met before the runner looks at its own socket again."""
+    def slow(*args, **more):
+        made = wire.open_socket(*args, **more)
+        time.sleep(0.3)
+        return made
+
+    async def work():
+        async with FakeActor(address) as actor:
+            monkeypatch.setattr(link, "wire", SimpleNamespace(**vars(wire) | {"open_socket": slow}))
+            async with engine_at(address) as engine:
+                assert (await actor.until("runner.hello", seconds=5))[0]["plugin"] == "double"
+                assert (await collect(engine))[-1].type == "done"
 
     run(work())
 
@@ -302,12 +321,13 @@ def test_feedback_sessions_and_status(address):
             await engine.feedback("turn_1", -1, "too long", edit="Short.")
             assert actor.of("feedback")[0].fields == {
                 "target": "turn_1", "value": -1, "text": "too long", "edit": "Short.",
+                "owner": "default",
             }
             with pytest.raises(EngineError, match="no such turn") as caught:
                 await engine.feedback("turn_none", 1)
             assert (caught.value.status, caught.value.code) == (404, "turn_not_found")
-            await engine.end_session("s")
-            assert actor.of("session.end")[0]["session"] == "s"
+            await engine.end_session("s", owner="anna")
+            assert actor.of("session.end")[0].fields == {"session": "s", "owner": "anna"}
             assert (await engine.status())["context"] == 128
 
     run(work())
