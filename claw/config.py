@@ -93,9 +93,10 @@ class SglangConfig(Section):
     """seconds the engine may take to start"""
     stall_s: float = Field(120.0, gt=0)
     """seconds without a token while requests run, after which the engine counts as hung"""
-    weights: Literal["folder", "group"] = "folder"
-    """how full weights come into the engine: it reads the version's folder, or the trainer sends
-    the tensors through a group of torch.distributed (NCCL on a GPU, else gloo): not encrypted"""
+    weights: Literal["folder", "tensors", "group"] = "folder"
+    """how full weights come into the engine: it reads the version's folder, or gets the tensors
+    in shared memory, where they were read before requests had to wait, or the trainer sends them
+    through a group of torch.distributed (NCCL on a GPU, else gloo): not encrypted"""
     group_s: float = Field(30.0, gt=0, le=600)
     """seconds that one step of a group may take: its making, or one bucket of tensors"""
     arguments: dict[str, Any] = {}
@@ -382,10 +383,11 @@ def conflicts(c: RunConfig) -> list[str]:
         found.append("rollout.max_tokens leaves no room for a prompt in worker.context")
     if c.sglang != SglangConfig() and c.worker.kind != "sglang":
         found.append(f"[sglang] has no effect: worker.kind is {c.worker.kind!r}")
-    if c.sglang.weights == "group" and c.lora.rank:
-        found.append("sglang.weights = group has no effect on adapters; set lora.rank = 0")
-    if c.sglang.weights == "folder" and c.sglang.group_s != SglangConfig().group_s:
-        found.append("sglang.group_s has no effect: sglang.weights is 'folder'")
+    if c.sglang.weights != "folder" and c.lora.rank:
+        found.append(f"sglang.weights = {c.sglang.weights} has no effect on adapters; set "
+                     "lora.rank = 0")
+    if c.sglang.weights != "group" and c.sglang.group_s != SglangConfig().group_s:
+        found.append(f"sglang.group_s has no effect: sglang.weights is {c.sglang.weights!r}")
     if 3 * c.sglang.group_s > c.sglang.stall_s and c.sglang.weights == "group":
         found.append("sglang.group_s must be at most a third of sglang.stall_s, within which the "
                      "engine answers")

@@ -23,18 +23,14 @@ from typing import Any
 
 import zmq
 
-from claw.engine import tensors, versions, wire
+from claw.engine import versions, wire
+from claw.engine.buckets import plan
 from claw.engine.wire import Message
 
-BUCKET = 64 * 1024 * 1024
-"""bytes of one broadcast, unless one tensor is larger"""
 IDLE = 4
 """a worker that asks for nothing for so many times its patience is gone"""
 PARENT_S = 0.5
 SIOCGIFADDR = 0x8915
-
-Entry = tuple[str, str, list[int]]
-"""of a tensor: name, dtype as torch calls it, shape"""
 
 
 class Sender:
@@ -94,20 +90,6 @@ class Sender:
         if not self.link.poll(int(idle_s * 1000)):
             raise TimeoutError(f"the worker asked for nothing for {idle_s:g} s")
         return wire.decode(wire.receive(self.link))
-
-
-def plan(held: dict[str, Any]) -> list[list[Entry]]:
-    """Tensors in buckets of one dtype each, so that every one begins where its dtype may."""
-    buckets: list[list[Entry]] = []
-    size, dtype = 0, None
-    for name in sorted(held, key=lambda n: (str(held[n].dtype), tensors.natural(n))):
-        tensor = held[name]
-        if not buckets or tensor.dtype != dtype or size + tensor.nbytes > BUCKET:
-            buckets.append([])
-            size, dtype = 0, tensor.dtype
-        buckets[-1].append((name, str(dtype).removeprefix("torch."), list(tensor.shape)))
-        size += tensor.nbytes
-    return buckets
 
 
 def open_group(listening: socket.socket, spec: dict[str, Any], patience: timedelta) -> Any:

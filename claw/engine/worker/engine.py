@@ -7,7 +7,7 @@ Owns: the protocol `Engine` and its records. Does not own: requests of the actor
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -103,6 +103,18 @@ class Engine(Protocol):
 
     async def load_weights(self, folder: Path) -> None:
         """Replace the base weights; nothing runs meanwhile. VersionError: the old ones serve."""
+
+    async def read(self, files: Sequence[Path]) -> Any:
+        """Have full weights at hand for `place` while requests run.
+
+        None: this engine reads them in `load_weights`. VersionError: it cannot.
+        """
+
+    async def place(self, read: Any) -> None:
+        """Replace the base weights by what was read; nothing runs meanwhile.
+
+        VersionError: the weights may be mixed now.
+        """
 
     async def join(self, offer: Offer) -> None:
         """Come into the group; VersionError: it is not in it, the old weights serve."""

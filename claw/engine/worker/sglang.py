@@ -15,6 +15,7 @@ matches every id that starts with it.
 import asyncio
 import os
 import secrets
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from claw.config import RunConfig
+from claw.engine import buckets
 from claw.engine.tensors import Checksums
 from claw.engine.versions import VersionError
 from claw.engine.worker.backend import EngineLost
@@ -46,6 +48,8 @@ LEAST = -1e30
 """SGLang says the smallest float32 for minus infinity"""
 SEEDED = "enable_deterministic_inference"
 """SGLang's argument under which seeds count; it takes a GPU"""
+SHARED, SPARE = Path("/dev/shm"), 64 * 1024 * 1024
+"""where shared memory lies, and what is left free of it in bytes"""
 CUT = ("output_token_sampling_mask", "output_token_sampling_logprobs")
 OWN = ("model_path", "device", "dtype", "model_impl", "context_length", "skip_tokenizer_init",
        "max_running_requests", "enable_lora", "max_lora_rank", "lora_target_modules")
@@ -239,6 +243,7 @@ class SglangEngine:
         self.backend = "nccl" if on_gpu else "gloo"
         self.num_ranks = int(values.get("tp_size", 1))
         self._on_gpu = on_gpu
+        self._takes_tensors = config.sglang.weights == "tensors"
         self._seeded = bool(config.sglang.arguments.get(SEEDED))
 
     async def generate(self, ask: Ask) -> AsyncIterator[Part]:
@@ -319,26 +324,58 @@ class SglangEngine:
                                found=str(done[1]))
 
     async def receive(self, offer: Offer, send: Callable[[int], Awaitable[None]]) -> None:
+        why = await self._update([partial(self._receive_after, send, offer, index)
+                                  for index in range(len(offer.buckets))])
+        await self._call(self._manager.destroy_weights_update_group(
+            self._io.DestroyWeightsUpdateGroupReqInput(group_name=offer.name)))
+        if why is not None:
+            raise why
+
+    async def _receive_after(
+        self, send: Callable[[int], Awaitable[None]], offer: Offer, index: int
+    ) -> None:
+        await send(index)
+        await self._receive(offer.name, offer.buckets[index],
+                            flush=index + 1 == len(offer.buckets))
+
+    async def read(self, files: Sequence[Path]) -> list[Any] | None:
+        return await asyncio.to_thread(shared_buckets, files) if self._takes_tensors else None
+
+    async def place(self, read: list[Any]) -> None:
+        why = await self._update([partial(self._place, bucket, flush=bucket is read[-1])
+                                  for bucket in read])
+        if why is not None:
+            raise why
+
+    async def _place(self, bucket: Any, *, flush: bool) -> None:
+        from sglang.srt.utils import MultiprocessingSerializer
+
+        # where the bucket lies, once for each rank: whoever reads it uses it up
+        told = [MultiprocessingSerializer.serialize(
+            {"flattened_tensor": bucket.get_flattened_tensor(), "metadata": bucket.get_metadata()}
+        ) for _ in range(self.num_ranks)]
+        await self._take(self._manager.update_weights_from_tensor(
+            self._io.UpdateWeightsFromTensorReqInput(
+                serialized_named_tensors=told, load_format="flattened_bucket",
+                flush_cache=flush)))
+
+    async def _update(self, steps: Sequence[Callable[[], Awaitable[None]]]) -> VersionError | None:
+        """One update in steps. Returns why it failed; then the weights may be mixed."""
         why = None
         try:
             await self._rest()
             await self._take(self._manager.begin_weight_update(
                 self._io.BeginWeightUpdateReqInput()))
-            for index, bucket in enumerate(offer.buckets):
-                await send(index)
-                is_last = index + 1 == len(offer.buckets)
-                await self._receive(offer.name, bucket, flush=is_last)
+            for step in steps:
+                await step()
         except VersionError as error:
             why = error
         # also after a failure: the session must be over before the old weights are loaded again
         ended = await self._call(self._manager.end_weight_update(
             self._io.EndWeightUpdateReqInput()))
-        await self._call(self._manager.destroy_weights_update_group(
-            self._io.DestroyWeightsUpdateGroupReqInput(group_name=offer.name)))
         if why is None and not ended[0]:
             why = VersionError("the engine does not take the weights", found=str(ended[1]))
-        if why is not None:
-            raise why
+        return why
 
     async def _receive(self, group: str, bucket: Bucket, *, flush: bool) -> None:
         names, dtypes, shapes = (list(column) for column in zip(*bucket, strict=True))
@@ -365,6 +402,26 @@ class SglangEngine:
 
     def close(self) -> None:
         self._engine.shutdown()
+
+
+def shared_buckets(files: Sequence[Path]) -> list[Any]:
+    """These files' tensors in memory that the engine can see, in SGLang's buckets."""
+    needs = sum(file.stat().st_size for file in files) + SPARE
+    if SHARED.is_dir() and (free := shutil.disk_usage(SHARED).free) < needs:
+        raise VersionError(  # who writes there past its end is killed
+            "shared memory has no room for the weights", found=f"{free} bytes free in {SHARED}",
+            allowed=f"{needs} bytes", do="enlarge it (docker run --shm-size), or set "
+            "sglang.weights=folder")
+    from safetensors.torch import load_file
+    from sglang.srt.weight_sync.tensor_bucket import FlattenedTensorBucket
+
+    held = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    made = []
+    for entries in buckets.plan(held):
+        bucket = FlattenedTensorBucket([(name, held.pop(name)) for name, _, _ in entries])
+        bucket.get_flattened_tensor().share_memory_()
+        made.append(bucket)
+    return made
 
 
 def read_scores(out: dict[str, Any], ids: Sequence[int], topk: int) -> Scores:

@@ -19,7 +19,9 @@ import time
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +58,9 @@ class Incoming:
     wanted: Checksums
     """what the engine should answer of its tensors then; empty when it cannot tell"""
     broadcast: Broadcast | None = None
-    """by which they come; the engine is in its group. None: from the folder"""
+    """by which they come; the engine is in its group"""
+    read: Any = None
+    """what the engine has read of them already. Neither: it reads the folder when nothing runs"""
 
 
 class Shelf:
@@ -177,8 +181,10 @@ class Shelf:
         canary = disk.read_canary(folder, manifest)
         await self._remember(canary, None)
         wanted = await self._wanted(folder, manifest)
-        return Incoming(folder, manifest.weight_files, canary, wanted,
-                        self.group and await self.group.meet(self.engine, version, found))
+        new = partial(Incoming, folder, manifest.weight_files, canary, wanted)
+        if self.group is not None:
+            return new(broadcast=await self.group.meet(self.engine, version, found))
+        return new(read=await self.engine.read([folder / f for f in manifest.weight_files]))
 
     async def _wanted(self, folder: Path, manifest: Manifest) -> Checksums:
         """What the engine should answer of its tensors when these are in it."""
@@ -212,9 +218,11 @@ class Shelf:
         if new.broadcast is not None:
             with closing(new.broadcast):
                 await self.engine.receive(new.broadcast.offer, new.broadcast.send)
-            return
-        with staged(new.folder, new.files) as stage:
-            await self.engine.load_weights(stage)
+        elif new.read is not None:
+            await self.engine.place(new.read)
+        else:
+            with staged(new.folder, new.files) as stage:
+                await self.engine.load_weights(stage)
 
     async def _restore(self) -> None:
         try:

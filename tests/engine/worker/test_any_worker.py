@@ -275,29 +275,35 @@ def other_weights(served, tmp_path):
     return tmp_path / "other"
 
 
+def swap_while_it_runs(served: Served, version: Version, model: Any, max_tokens: int = 40) -> None:
+    """Requests run across the swap to `model`; each token is of the weights of its stamp."""
+    names = [f"swap {version.number} {i}" for i in range(len(PROMPTS))]
+    for name, prompt in zip(names, PROMPTS, strict=True):
+        served.actor.generate(name, prompt, max_tokens=max_tokens, deadline_s=400)
+    for name in names:
+        served.actor.inbox.insert(0, served.actor.wait("generate.chunk", name))
+    served.actor.announce(version)
+    loaded = served.actor.wait("version.loaded", number=version.number, timeout_s=240)
+    assert loaded["mismatch_max"] < TOLERANCE
+    both = 0
+    for name, prompt in zip(names, PROMPTS, strict=True):
+        got, end = served.actor.arrays(name, timeout_s=240)
+        assert end["finish_reason"] == "length" and (np.diff(got["versions"]) >= 0).all()
+        for number, weights in ((0, served.model), (version.number, model)):
+            check_numbers(weights, prompt, got, at=np.flatnonzero(got["versions"] == number))
+        both += len(set(got["versions"])) == 2
+    assert both, "requests ran across the swap"
+
+
 def test_full_weights_change_between_tokens_and_every_stamp_is_exact(
     served, other_weights, tmp_path
 ):
     other = plain(other_weights)
     version = full_version(tmp_path / "v1", 1, other_weights, canary_of(other))
-    for i, prompt in enumerate(PROMPTS):
-        served.actor.generate(f"f{i}", prompt, max_tokens=250 if served.kind != "sglang" else 40)
-    for i in range(4):
-        first = served.actor.wait("generate.chunk", f"f{i}")
-        served.actor.inbox.insert(0, first)
-    served.actor.announce(version)
-    assert served.actor.wait("version.loaded", number=1)["mismatch_max"] < TOLERANCE
-    both = 0
-    for i, prompt in enumerate(PROMPTS):
-        got, end = served.actor.arrays(f"f{i}")
-        assert end["finish_reason"] == "length" and (np.diff(got["versions"]) >= 0).all()
-        for number, model in enumerate((served.model, other)):
-            check_numbers(model, prompt, got, at=np.flatnonzero(got["versions"] == number))
-        both += len(set(got["versions"])) == 2
-    assert both, "requests ran across the swap"
+    swap_while_it_runs(served, version, other, 40 if served.kind == "sglang" else 250)
     # what the old weights computed of a prompt is not used again
     served.actor.generate("again", PROMPTS[1])
-    got, end = served.actor.arrays("again")
+    got, _ = served.actor.arrays("again")
     assert set(got["versions"]) == {1}
     check_numbers(other, PROMPTS[1], got)
     served.back_to_the_first()

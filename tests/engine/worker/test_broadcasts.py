@@ -25,7 +25,7 @@ from torch.distributed.distributed_c10d import (
     rendezvous,
 )
 
-from claw.engine import versions, wire
+from claw.engine import buckets, versions, wire
 from claw.engine.trainer import sender
 from claw.engine.trainer.broadcasts import Broadcasts
 from claw.engine.trainer.depot import Depot
@@ -149,12 +149,12 @@ def test_what_arrives_is_what_the_folder_holds_and_nothing_is_left(depot, asker)
 
 
 def test_buckets_are_bounded_and_of_one_dtype(monkeypatch):
-    monkeypatch.setattr(sender, "BUCKET", 500)
-    buckets = sender.plan(TENSORS)
-    assert [len(b) for b in buckets] == [1, 3, 2, 2, 2, 2, 2]
-    assert [name for b in buckets for name, _, _ in b][1:5] == [
+    monkeypatch.setattr(buckets, "BUCKET", 500)
+    found = buckets.plan(TENSORS)
+    assert [len(b) for b in found] == [1, 3, 2, 2, 2, 2, 2]
+    assert [name for b in found for name, _, _ in b][1:5] == [
         "last", "layers.0.w", "layers.1.w", "layers.2.w"]
-    for bucket in buckets:
+    for bucket in found:
         assert len({dtype for _, dtype, _ in bucket}) == 1
 
 

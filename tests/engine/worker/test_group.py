@@ -10,11 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import faulty_sender
-import numpy as np
 import pytest
-import torch
 from process_doubles import FakeActor
-from test_any_worker import PROMPTS, TOLERANCE, Served, check_numbers, faulty
+from test_any_worker import PROMPTS, Served, check_numbers, faulty, swap_while_it_runs
 from worker_doubles import canary_of, full_version, other_weights_of, plain
 
 from claw.engine.trainer.broadcasts import Broadcasts
@@ -69,29 +67,11 @@ def test_a_version_comes_through_the_group_and_is_scored_as_transformers_does(
     served, depot, other
 ):
     model, version = other
-    for i, prompt in enumerate(PROMPTS):
-        served.actor.generate(f"g{i}", prompt, max_tokens=100, deadline_s=400)
-    for i in range(4):
-        served.actor.inbox.insert(0, served.actor.wait("generate.chunk", f"g{i}"))
-    served.actor.announce(version)
     try:
-        check_the_swap(served, model)
+        swap_while_it_runs(served, version, model, max_tokens=100)
         assert nothing_is_left(depot)
     finally:
         served.back_to_the_first()
-
-
-def check_the_swap(served: Served, model: torch.nn.Module) -> None:
-    loaded = served.actor.wait("version.loaded", number=1, timeout_s=240)
-    assert loaded["mismatch_max"] < TOLERANCE
-    both = 0
-    for i, prompt in enumerate(PROMPTS):
-        got, end = served.actor.arrays(f"g{i}", timeout_s=240)
-        assert end["finish_reason"] == "length" and (np.diff(got["versions"]) >= 0).all()
-        for number, weights in enumerate((served.model, model)):
-            check_numbers(weights, prompt, got, at=np.flatnonzero(got["versions"] == number))
-        both += len(set(got["versions"])) == 2
-    assert both, "requests ran across the swap"
 
 
 def nothing_is_left(depot: Depot) -> bool:

@@ -194,8 +194,9 @@ def test_scores_are_served_at_temperature_one_and_refused_at_others(engine):
 # --- full weights ----------------------------------------------------------------------------
 
 
-def test_a_full_swap_happens_between_tokens_and_every_stamp_is_true(engine, tmp_path):
-    driver = engine(w=1.0)
+@pytest.mark.parametrize("reads", [False, True], ids=["from the folder", "read before"])
+def test_a_full_swap_happens_between_tokens_and_every_stamp_is_true(engine, tmp_path, reads):
+    driver = engine(w=1.0, reads=reads)
     requests = [request(p, max_tokens=150) for p in PROMPTS]
     begin(driver, *requests)
     score = score_request([5, 6, 7])
