@@ -18,10 +18,13 @@ config_app = typer.Typer(no_args_is_help=True, help="Look at settings.")
 plugin_app = typer.Typer(no_args_is_help=True, help="Write, list and check environment plugins.")
 judge_app = typer.Typer(no_args_is_help=True, help="How far a judge can be believed.")
 env_app = typer.Typer(no_args_is_help=True, help="Look at tasks, prove them, host them.")
+people_app = typer.Typer(
+    no_args_is_help=True, help="Who has a key to a run; each has an adapter of their own.")
 app.add_typer(config_app, name="config")
 app.add_typer(plugin_app, name="plugin")
 app.add_typer(env_app, name="env")
 app.add_typer(judge_app, name="judge")
+app.add_typer(people_app, name="people")
 
 Words = Annotated[list[str] | None, typer.Argument(
     metavar="[FILE.toml] [a.b=c]...", help="A settings file, and settings that override it.",
@@ -166,12 +169,13 @@ def export(
     folder: Annotated[Path, typer.Argument(help="Where to write.")], run: Run = "",
     version: Annotated[int, typer.Option(help="Number; default: the newest good one.")] = -1,
     merged: Annotated[bool, typer.Option(help="Merge an adapter into full weights.")] = False,
+    owner: str = "default",
 ) -> None:
     """Write a version as a peft folder, or as a whole Hugging Face model."""
     from claw.engine.export import write
     from claw.engine.rundir import find
 
-    typer.echo(write(find(run), version, folder, merged=merged))
+    typer.echo(write(find(run), version, folder, merged=merged, owner=owner))
 
 
 @app.command()
@@ -286,6 +290,42 @@ def judge_test(
     from claw.engine.report import read_config
 
     test(read_config(words or [], "", "").judge, limit=limit, as_json=json)
+
+
+@people_app.command("add")
+def people_add(
+    name: Annotated[str, typer.Argument(help="Small letters, digits and _ . -")], run: Run = "",
+    requests_per_minute: Annotated[int, typer.Option(min=0, help="0: no limit.")] = 0,
+    tokens_per_day: Annotated[int, typer.Option(
+        min=0, help="Of prompts and replies, within 24 hours; 0: no limit.")] = 0,
+    admin: Annotated[bool, typer.Option("--admin", help="May see who uses the run.")] = False,
+) -> None:
+    """Let a person in: make their key and print it."""
+    from claw.engine.people_report import add
+    from claw.engine.rundir import find
+    from claw.sdk import Person
+
+    add(find(run), Person(name, admin, requests_per_minute, tokens_per_day))
+
+
+@people_app.command("list")
+def people_list(run: Run = "") -> None:
+    """List the people of a run: limits, tokens used, newest version."""
+    from claw.engine.people_report import show
+    from claw.engine.rundir import find
+
+    show(find(run))
+
+
+@people_app.command("remove")
+def people_remove(
+    name: Annotated[str, typer.Argument(help="As in: claw people list.")], run: Run = "",
+) -> None:
+    """End a person's key; what they said and taught stays."""
+    from claw.engine.people_report import remove
+    from claw.engine.rundir import find
+
+    remove(find(run), name)
 
 
 @env_app.command("list")

@@ -19,14 +19,15 @@ MAY_IMPORT = {
     "claw/engine/actor": (
         "claw.records", "claw.errors", "claw.config", "claw.sdk", "claw.engine.actor",
         "claw.engine.wire", "claw.engine.monitor", "claw.engine.process", "claw.engine.parent",
+        "claw.engine.people",
     ),
     "claw/engine/runner": (
         "claw.records", "claw.errors", "claw.config", "claw.sdk", "claw.engine.runner",
-        "claw.engine.wire", "claw.engine.process", "claw.engine.parent",
+        "claw.engine.wire", "claw.engine.process", "claw.engine.parent", "claw.engine.people",
     ),
     "claw/engine/worker": (
         "claw.records", "claw.errors", "claw.config", "claw.engine.worker", "claw.engine.wire",
-        "claw.engine.versions", "claw.engine.tensors", "claw.engine.process",
+        "claw.engine.versions", "claw.engine.tensors", "claw.engine.buckets", "claw.engine.process",
         "claw.engine.parent", "claw.engine.scratch", "claw.kernels",
     ),
     "plugins": ("claw.sdk",),

@@ -13,7 +13,6 @@ from claw.config import RunConfig
 from claw.engine.actor.chat import Chat
 from claw.engine.monitor import Monitor
 from claw.engine.trainer.trainer import Lease, Trainer
-from claw.engine.trainer.weights import Shelf
 from claw.engine.versions import check_version
 from claw.engine.worker.backend import Chunk, Done, Generate, load_at_once
 from claw.engine.worker.transformers import TransformersBackend, make
@@ -108,8 +107,7 @@ def test_a_step_with_a_hint_is_published_and_served(
     prompt = prompt_ids(smollm2_dir)
     before = generate(backend, prompt, 40)
     sample = _sample(prompt, before, Chat(smollm2_dir).hinted(QUESTION, (), HINT))
-    trainer = Trainer(run, smollm2_dir, tmp_path, QuietLink(), Monitor(tmp_path, run.track, {}),
-                      Shelf(tmp_path))
+    trainer = Trainer(run, smollm2_dir, tmp_path, QuietLink(), Monitor(tmp_path, run.track, {}))
     trainer.begin(resume=False)
     losses = []
     for i in range(2):

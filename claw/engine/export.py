@@ -9,18 +9,20 @@ from claw.engine.actor.why import versions
 from claw.engine.models import resolve
 from claw.engine.rundir import RunDir
 from claw.errors import UsageError
-from claw.records import Version, VersionStatus
+from claw.records import DEFAULT_OWNER, Version, VersionStatus
 
 
-def write(run: Path, number: int, folder: Path, *, merged: bool = False) -> str:
-    """Write version `number` (-1: the newest good one) into `folder`; return what was written.
+def write(
+    run: Path, number: int, folder: Path, *, merged: bool = False, owner: str = DEFAULT_OWNER
+) -> str:
+    """Write version `number` of an owner (-1: the newest good one) into `folder`; say so.
 
     A LoRA version becomes a peft folder, or with `merged` a whole model; a full version is
     always a whole model with its tokenizer.
     """
     exporting.check_empty(folder)
     _, config = RunDir.open(run)
-    version = _pick(versions(run), number)
+    version = _pick([v for v in versions(run) if v.owner == owner], number)
     if version.kind == "lora" and not merged:
         exporting.copy_adapter(version, folder)
         return f"v{version.number}: peft adapter for {config.model} in {folder}"

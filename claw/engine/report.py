@@ -229,12 +229,15 @@ def show_versions(run: Path) -> None:
     from claw.engine.actor.why import versions
 
     table = Table(box=None)
-    for column in ("version", "parent", "kind", "status", "made", "note"):
+    known = versions(run)
+    several = ("owner",) if len({v.owner for v in known}) > 1 else ()
+    for column in (*several, "version", "parent", "kind", "status", "made", "note"):
         table.add_column(column)
-    for v in versions(run):
+    for v in known:
         made = time.strftime("%m-%d %H:%M:%S", time.localtime(v.created))
         parent = "" if v.parent is None else f"v{v.parent}"
-        table.add_row(f"v{v.number}", parent, v.kind, str(v.status), made, v.note)
+        whose = [v.owner] if several else []
+        table.add_row(*whose, f"v{v.number}", parent, v.kind, str(v.status), made, v.note)
     console.print(table)
 
 

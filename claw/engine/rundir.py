@@ -18,7 +18,7 @@ from claw import config as settings
 from claw.config import RunConfig
 from claw.errors import UsageError
 
-FORMAT = 1
+FORMAT = 2
 SOCKETS = "claw-"
 """how the names of socket folders begin, in the folder for temporary files"""
 

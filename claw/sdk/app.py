@@ -50,6 +50,33 @@ class Event:
     version: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who sends a request, by their key."""
+
+    name: str = "default"
+    """owner of their conversations and of the adapter that learns from them"""
+    is_admin: bool = True
+    """may see who uses the run, and let people in and out"""
+    requests_per_minute: int = 0
+    """0: no limit"""
+    tokens_per_day: int = 0
+    """of prompts and replies, within 24 hours; 0: no limit"""
+
+
+class People(Protocol):
+    """Whose key is whose; `serve["people"]` of `claw_app`."""
+
+    def of(self, key: str) -> Person | None:
+        """Whose key this is; None: nobody's."""
+
+    def named(self, name: str) -> Person | None:
+        """The person of that name as they are now."""
+
+    def secret(self, name: str = "default") -> str:
+        """What changes with a person's key and tells nothing of it; empty: there is no key."""
+
+
 class EngineError(Exception):
     """An answer that cannot be given, in the shape HTTP clients understand."""
 
@@ -69,20 +96,20 @@ class Engine(Protocol):
         """Stream one answer. Closing the iterator early cancels the generation."""
 
     async def feedback(
-        self, target: str, value: int, text: str = "", edit: str = ""
+        self, target: str, value: int, text: str = "", edit: str = "", *, owner: str = "default"
     ) -> dict[str, Any]:
         """Record a person's +1 / -1, words, and the reply as they would have had it, on a turn id
-        or response id."""
+        or response id of theirs."""
 
-    async def end_session(self, session: str) -> None:
+    async def end_session(self, session: str, *, owner: str = "default") -> None:
         """Say that a conversation is over."""
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self, *, owner: str = "default") -> dict[str, Any]:
         """Return versions, workers, turns by state and the model's context length."""
 
     async def look(self, what: str, **about: Any) -> dict[str, Any]:
         """Return what a page shows: turns, turn, conversations, conversation, versions, version,
-        learning (docs/wire.md). An EngineError 404 when there is no such thing."""
+        learning, of `owner` (docs/wire.md). An EngineError 404 when there is no such thing."""
 
     async def act(self, what: str, **about: Any) -> dict[str, Any]:
-        """Do what a person asks of the run: pause, exclude, forget, export, rollback."""
+        """Do what a person (`owner`) asks of the run: pause, exclude, forget, export, rollback."""

@@ -1,4 +1,4 @@
-"""Real, tiny stand-ins that plugin authors test with: an engine, an environment, a plugin.
+"""Real, tiny stand-ins that plugin authors test with: an engine, keys, an environment, a plugin.
 
 Owns: answers by script, deterministic and streamed.
 Does not own: a model, a tokenizer, a network.
@@ -6,14 +6,14 @@ Does not own: a model, a tokenizer, a network.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from claw.records import Message, Task
-from claw.sdk.app import Ask, EngineError, Event
+from claw.sdk.app import Ask, EngineError, Event, Person
 from claw.sdk.env import EnvTurn
 from claw.sdk.env import assistant as reply  # how scripts call it
 from claw.sdk.hooks import hookimpl
@@ -45,6 +45,26 @@ class Line:
 Script = Callable[[Ask], Line]
 
 
+class ScriptedPeople:
+    """The `People` protocol over a table of keys; without one everybody is the administrator."""
+
+    def __init__(self, keys: Mapping[str, Person] | None = None) -> None:
+        self.keys = dict(keys or {})
+
+    def of(self, key: str) -> Person | None:
+        """Whose key this is."""
+        return self.keys.get(key.strip()) if self.keys else Person()
+
+    def named(self, name: str) -> Person | None:
+        """The person of that name."""
+        return next((p for p in self.keys.values() if p.name == name),
+                    None if self.keys else Person())
+
+    def secret(self, name: str = "default") -> str:
+        """The key itself, turned round."""
+        return next((k[::-1] for k, p in self.keys.items() if p.name == name), "")
+
+
 class ScriptedEngine:
     """The `Engine` protocol without a model: plays lines in order, the last one for ever.
 
@@ -57,6 +77,8 @@ class ScriptedEngine:
         self.asks: list[Ask] = []
         self.cancelled: list[str] = []
         """turn ids whose iterator was closed before its end"""
+        self.owners: list[str] = []
+        """for whom everything but answers was asked"""
         self.votes: list[tuple[str, int, str]] = []
         self.edits: list[str] = []
         """the person's own version of the reply, beside each vote"""
@@ -129,32 +151,37 @@ class ScriptedEngine:
         )
 
     async def feedback(
-        self, target: str, value: int, text: str = "", edit: str = ""
+        self, target: str, value: int, text: str = "", edit: str = "", *, owner: str = "default"
     ) -> dict[str, Any]:
         """Remember a vote; a turn that never was is a 404."""
+        self.owners.append(owner)
         if target not in {f"turn_{i:04d}" for i in range(len(self.asks))}:
             raise EngineError(404, f"no turn {target!r}", code="turn_not_found", param="id")
         self.votes.append((target, value, text))
         self.edits.append(edit)
         return {"turn_id": target, "value": value}
 
-    async def end_session(self, session: str) -> None:
+    async def end_session(self, session: str, *, owner: str = "default") -> None:
         """Remember that the session ended."""
+        self.owners.append(owner)
         self.ended.append(session)
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self, *, owner: str = "default") -> dict[str, Any]:
         """Return `state`, which a test may change."""
+        self.owners.append(owner)
         return dict(self.state)
 
-    async def look(self, what: str, **about: Any) -> dict[str, Any]:
+    async def look(self, what: str, *, owner: str = "default", **about: Any) -> dict[str, Any]:
         """Return a page that a test wrote; one that is missing is a 404."""
+        self.owners.append(owner)
         found = self.pages.get(f"{what}/{about['id']}" if "id" in about else what)
         if found is None:
             raise EngineError(404, f"nothing here is called {what!r}", code="not_found")
         return found
 
-    async def act(self, what: str, **about: Any) -> dict[str, Any]:
+    async def act(self, what: str, *, owner: str = "default", **about: Any) -> dict[str, Any]:
         """Remember what was asked for."""
+        self.owners.append(owner)
         self.acts.append((what, about))
         return self.done.get(what, {})
 

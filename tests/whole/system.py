@@ -112,10 +112,10 @@ class System:
     def key(self) -> str:
         return (self.run / "api_key").read_text().strip()
 
-    def client(self, timeout: float = 120.0) -> openai.OpenAI:
+    def client(self, timeout: float = 120.0, key: str = "") -> openai.OpenAI:
         """The official client; it never tries again, so that every refusal is seen."""
         return openai.OpenAI(
-            base_url=self.base_url, api_key=self.key, max_retries=0, timeout=timeout
+            base_url=self.base_url, api_key=key or self.key, max_retries=0, timeout=timeout
         )
 
     def post(self, body: bytes | dict[str, Any]) -> httpx.Response:
@@ -125,8 +125,8 @@ class System:
             f"{self.base_url}/chat/completions", content=data, headers=headers, timeout=60
         )
 
-    def status(self) -> dict[str, Any]:
-        headers = {"authorization": f"Bearer {self.key}"}
+    def status(self, key: str = "") -> dict[str, Any]:
+        headers = {"authorization": f"Bearer {key or self.key}"}
         answer = httpx.get(f"{self.base_url}/status", headers=headers, timeout=30)
         answer.raise_for_status()
         return dict(answer.json())

@@ -32,7 +32,7 @@ class SomeJudge:
         from claw_env_personal.app import build
         from claw_env_personal.settings import PersonalConfig
 
-        from claw.sdk.doubles import Line, ScriptedEngine
+        from claw.sdk.doubles import Line, ScriptedEngine, ScriptedPeople
 
         def judged(ask: Any) -> Line:
             is_bad = "mistaken" in str(ask.messages[-1]["content"])
@@ -40,7 +40,8 @@ class SomeJudge:
             return Line(f"\\boxed{{-1}} {hint}" if is_bad else "\\boxed{1}")
 
         self.engine = ScriptedEngine(script=judged)
-        self.app = build(self.engine, PersonalConfig(), {"model_name": "judge"})
+        self.app = build(self.engine, PersonalConfig(), {
+            "model_name": "judge", "people": ScriptedPeople()})
 
     @property
     def prompts(self) -> list[str]:

@@ -19,6 +19,7 @@ import zmq.asyncio
 from claw import config as settings
 from claw.config import RunConfig
 from claw.engine import parent, wire
+from claw.engine.actor.conversations import ADAPTER
 from claw.engine.actor.parts import Parts
 from claw.engine.actor.runner_link import RunnerLink
 from claw.engine.actor.trainer_link import TrainerLink
@@ -26,7 +27,7 @@ from claw.engine.actor.worker_link import WorkerLink
 from claw.engine.monitor import Monitor
 from claw.engine.wire import Message
 from claw.errors import ClawError, WireError
-from claw.records import Update, Version
+from claw.records import DEFAULT_OWNER, Update, Version
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Actor:
                                    self._sender("workers"), resume=resume)
         self.trainer = TrainerLink(self._sender("trainer"), parts.journal, parts.ledger,
                                    parts.buffer, parts.published, self._on_update, parts.consent)
-        parts.better.roll_back = lambda to: self.trainer.roll_back("default", "default", to)
+        parts.better.roll_back = lambda owner, to: self.trainer.roll_back(owner, ADAPTER, to)
         self.workers = WorkerLink(self._sender("workers"), parts, self.trainer.tell_refused,
                                   self._measure_now)
         self.runners = RunnerLink(self._sender("runners"), parts, self.trainer, self.status,
@@ -154,12 +155,12 @@ class Actor:
         self.monitor.log({"actor/version": version.number, "actor/samples": num_samples,
                           "actor/trained": counts.get("trained", 0)}, update.step)
 
-    def status(self) -> dict[str, Any]:
-        """Return how the run is, as plain values."""
+    def status(self, owner: str = DEFAULT_OWNER) -> dict[str, Any]:
+        """Return how the run is, as plain values; versions are those of `owner`."""
         trainer = dict(self.trainer.status)
         if not self.trainer.is_heard(self.config.wire.dead_after_s):
             trainer["state"] = "none"
-        return self.parts.status() | {"trainer": trainer, "garbage": dict(self.garbage)}
+        return self.parts.status(owner) | {"trainer": trainer, "garbage": dict(self.garbage)}
 
     # --- the end -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Did it get better for this person: the same questions, answered by the old and the new version.
+"""Did it get better for a person: the same questions, answered by the old and the new version.
 
 Owns: the panel of questions, its answers, comparing them, the word that a version should go back.
 Does not own: the measures (`compare.py`), sampling (`policy.py`), going back (the trainer).
@@ -30,11 +30,12 @@ log = logging.getLogger(__name__)
 
 KIND = "better"
 """of the journal's events; their subject is the turn, so that forgetting it takes them along"""
-OWNER, ADAPTER = "default", "default"
+ADAPTER = "default"
 AT_ONCE = 4
 MIN_COMPARED = 4
 """fewer answers never roll a version back"""
-RollBack = Callable[[int], Awaitable[object]]
+RollBack = Callable[[str, int], Awaitable[object]]
+"""owner, version"""
 
 
 class Replaced(Exception):
@@ -59,9 +60,10 @@ class Better:
         self._config, self._journal, self._chat = config, journal, chat
         self._policy, self._published, self._consent = policy, published, consent
         self._judge = judge
-        self._last: Answered | None = None
+        self._last: dict[str, Answered] = {}
+        """by owner"""
         self._task: asyncio.Task[None] | None = None
-        self._given_up = -1
+        self._given_up: dict[str, int] = {}
         self.context = 0
         self.roll_back: RollBack | None = None
 
@@ -71,12 +73,14 @@ class Better:
             return
         if self._task is not None and not self._task.done():
             return
-        number = self._published.newest(OWNER, ADAPTER)
-        serves = min(w.number(OWNER, ADAPTER) for w in self._policy.workers.values())
-        if serves != number or number == self._given_up:
-            return
-        if self._last is None or self._last.version != number:
-            self._task = asyncio.create_task(self._safely(number))
+        for owner in self._published.owners():
+            number = self._published.newest(owner, ADAPTER)
+            last = self._last.get(owner)
+            if number in (last.version if last else None, self._given_up.get(owner)):
+                continue
+            if min(w.number(owner, ADAPTER) for w in self._policy.workers.values()) == number:
+                self._task = asyncio.create_task(self._safely(owner, number))
+                return
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -85,26 +89,26 @@ class Better:
 
     def forget(self, turn_ids: set[str]) -> None:
         """Drop the answers to a forgotten conversation's turns; the journal drops its own."""
-        if self._last is not None:
-            kept = {k: v for k, v in self._last.answers.items() if k not in turn_ids}
-            self._last = Answered(self._last.version, kept)
+        for owner, last in self._last.items():
+            kept = {k: v for k, v in last.answers.items() if k not in turn_ids}
+            self._last[owner] = Answered(last.version, kept)
 
-    async def _safely(self, number: int) -> None:
+    async def _safely(self, owner: str, number: int) -> None:
         try:
-            await self._compare(number)
+            await self._compare(owner, number)
         except Replaced:
             log.info("v%d was replaced before it had answered its questions", number)
         except GenerationError as error:
             log.warning("v%d could not answer its questions: %s", number, error)
         except Exception:  # a comparison is never worth the run
             log.exception("comparing v%d with the version before failed", number)
-            self._last = None  # and not again and again
-            self._given_up = number
+            self._last.pop(owner, None)  # and not again and again
+            self._given_up[owner] = number
 
-    async def _compare(self, number: int) -> None:
-        before = self._last
+    async def _compare(self, owner: str, number: int) -> None:
+        before = self._last.get(owner)
         asked = [question for question, _ in before.answers.values()] if before else []
-        answers = await self._answers(asked, number)
+        answers = await self._answers(asked, owner, number)
         worse = 0
         if before is not None and before.version < number:
             for question, old in before.answers.values():
@@ -112,35 +116,37 @@ class Better:
                     verdict = await compare.verdict(question, old, answers[question.id][1],
                                                     self._judge)
                     worse += verdict[0] < 0
-                    self._write(number, before.version, question, old,
+                    self._write(owner, number, before.version, question, old,
                                 answers[question.id][1], verdict)
-        new = [q for q in self._panel() if q.id not in answers]
-        answers |= await self._answers(new, number)
-        wanted = {q.id for q in self._panel()}
-        self._last = Answered(number, {k: v for k, v in answers.items() if k in wanted})
+        new = [q for q in self._panel(owner) if q.id not in answers]
+        answers |= await self._answers(new, owner, number)
+        wanted = {q.id for q in self._panel(owner)}
+        self._last[owner] = Answered(number, {k: v for k, v in answers.items() if k in wanted})
         self._journal.put_event("better.done", f"v{number}", f"{len(answers)} answers")
         if before is not None and before.version < number:
-            await self._judge_version(number, before.version, worse, len(asked))
+            await self._judge_version(owner, number, before.version, worse, len(asked))
 
-    async def _judge_version(self, number: int, before: int, worse: int, total: int) -> None:
+    async def _judge_version(
+        self, owner: str, number: int, before: int, worse: int, total: int
+    ) -> None:
         limit = self._config.max_worse
         if total < MIN_COMPARED or worse <= limit * total or self.roll_back is None:
             return
         why = f"{worse} of {total} answers are worse than those of v{before} (limit {limit:g})"
         log.warning("v%d goes back to v%d: %s", number, before, why)
         self._journal.put_event("better.back", f"v{number}", why)
-        await self.roll_back(before)
+        await self.roll_back(owner, before)
 
     # --- asking ------------------------------------------------------------------------------
 
     async def _answers(
-        self, questions: list[Question], number: int
+        self, questions: list[Question], owner: str, number: int
     ) -> dict[str, tuple[Question, Answer]]:
         room = asyncio.Semaphore(AT_ONCE)
 
         async def one(question: Question) -> tuple[str, tuple[Question, Answer]] | None:
             async with room:
-                answer = await self._answer(question, number)
+                answer = await self._answer(question, owner, number)
                 return None if answer is None else (question.id, (question, answer))
 
         tasks = [asyncio.ensure_future(one(question)) for question in questions]
@@ -151,7 +157,7 @@ class Better:
                 task.cancel()
         return dict(pair for pair in found if pair is not None)
 
-    async def _answer(self, question: Question, number: int) -> Answer | None:
+    async def _answer(self, question: Question, owner: str, number: int) -> Answer | None:
         """Greedy, people first; None for a prompt that does not fit."""
         try:
             prompt = self._chat.prompt(question.messages, question.tools)
@@ -162,7 +168,7 @@ class Better:
         while not self._policy.has_room:
             await asyncio.sleep(0.2)
         sampling = Sampling(temperature=0.0, max_tokens=self._config.max_tokens, logprobs_k=0)
-        call = new_call(new_id("panel"), prompt.ids, sampling, session="", owner=OWNER,
+        call = new_call(new_id("panel"), prompt.ids, sampling, session="", owner=owner,
                         adapter=ADAPTER, deadline_s=self._config.deadline_s)
         async for chunk in self._policy.generate(call):
             if len(chunk.versions) and int(chunk.versions[-1]) != number:
@@ -174,18 +180,18 @@ class Better:
 
     # --- the panel ---------------------------------------------------------------------------
 
-    def _panel(self) -> list[Question]:
+    def _panel(self, owner: str) -> list[Question]:
         half = (self._config.questions + 1) // 2
-        own = self._own(self._config.questions - half)
+        own = self._own(owner, self._config.questions - half)
         return list(compare.FIXED[:half]) + own
 
-    def _own(self, count: int) -> list[Question]:
-        """The newest turns of the person that something followed."""
+    def _own(self, owner: str, count: int) -> list[Question]:
+        """The newest turns of a person that something followed."""
         rows = self._journal.read(
             "SELECT t.id FROM turns t JOIN traces tr ON tr.id=t.trace_id WHERE tr.owner=? AND"
             " t.kind=? AND t.state IN (?, ?) AND EXISTS (SELECT 1 FROM parts p WHERE"
             " p.turn_id=t.id AND p.part='next') ORDER BY t.rowid DESC LIMIT ?",
-            OWNER, str(TurnKind.MAIN), str(TurnState.TRAINED), str(TurnState.QUEUED), count,
+            owner, str(TurnKind.MAIN), str(TurnState.TRAINED), str(TurnState.QUEUED), count,
         )
         turns = [turn for (id,) in rows if (turn := self._journal.turn(id)) is not None]
         return [
@@ -200,13 +206,14 @@ class Better:
         return question.is_fixed or self._journal.turn(question.id) is not None
 
     def _write(
-        self, number: int, before: int, question: Question, old: Answer, new: Answer,
+        self, owner: str, number: int, before: int, question: Question, old: Answer, new: Answer,
         verdict: tuple[int, str],
     ) -> None:
         asked = next((speech.own_words(m) for m in reversed(question.messages)
                       if m.get("role") == "user"), "")
         self._journal.put_event(KIND, question.id, json.dumps({
-            "version": number, "before": before, "asked": asked[:500], "old": old.text[:2000],
-            "new": new.text[:2000], "verdict": verdict[0], "why": verdict[1],
+            "owner": owner, "version": number, "before": before, "asked": asked[:500],
+            "old": old.text[:2000], "new": new.text[:2000],
+            "verdict": verdict[0], "why": verdict[1],
             "old_tokens": len(old.ids), "new_tokens": len(new.ids),
         }))

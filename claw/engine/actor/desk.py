@@ -5,6 +5,7 @@ Does not own: the pages' numbers (`views.py`), what consent means (`consent.py`)
 """
 
 import asyncio
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from claw.engine.actor import exporting, forgetting
 from claw.engine.actor.consent import NEVER
 from claw.engine.actor.parts import Parts
 from claw.engine.actor.views import Views
-from claw.records import Version
+from claw.records import DEFAULT_OWNER, Version
 from claw.sdk.app import EngineError
 
 QUESTIONS = ("look", "pause", "exclude", "forget", "export")
@@ -44,6 +45,8 @@ class Desk:
 
     async def _look(self, what: str, fields: dict[str, Any], owner: str) -> dict[str, Any]:
         """Reading is a thread's work: a page must not hold up a reply."""
+        if what == "people":
+            return self._people(owner)
         async with self._reading:
             found = await asyncio.to_thread(self._views.look, what, fields, owner)
         if found is None:
@@ -54,6 +57,20 @@ class Desk:
             if row.get("trace_id"):
                 row["is_excluded"] = consent.excludes(row["trace_id"])
         return found | {"paused_until": consent.paused_until(owner)}
+
+    def _people(self, owner: str) -> dict[str, Any]:
+        """Who uses the run, and how much; nothing of what they say."""
+        people, meter = self._parts.people, self._parts.meter
+        asks = people.named(owner)
+        if asks is None or not asks.is_admin:
+            raise EngineError(403, "Only an administrator sees who uses the run.",
+                              type="permission_error")
+        rows = [asdict(e.person) | {
+            "created": e.created, "used": meter.used(e.person.name),
+            "version": self._parts.published.newest(e.person.name),
+            "paused_until": self._parts.consent.paused_until(e.person.name),
+        } for e in people.all()]
+        return {"people": rows}
 
     def _exclude(self, trace_id: str, is_excluded: bool, owner: str) -> dict[str, Any]:
         """Never learn from a conversation; what waits of it is taken back."""
@@ -84,7 +101,8 @@ class Desk:
         if version.kind != "lora":
             raise EngineError(400, "A whole model is written by the command line: "
                               f"claw export FOLDER --version {number}")
-        folder = self._run_dir / "exports" / f"v{number}"
+        name = f"v{number}" if owner == DEFAULT_OWNER else f"{owner}-v{number}"
+        folder = self._run_dir / "exports" / name
         if not folder.exists():
             await asyncio.to_thread(exporting.copy_adapter, version, folder)
         return {"folder": str(folder), "number": number}

@@ -14,9 +14,10 @@ from claw.config import RunConfig
 from claw.engine import wire
 from claw.engine.actor import request
 from claw.engine.actor.answer import Answer, error_fields
-from claw.engine.actor.call import GenerationError
+from claw.engine.actor.call import Call, GenerationError
 from claw.engine.actor.conversations import Conversations, Opened
 from claw.engine.actor.generation import Generation, engine_error
+from claw.engine.actor.meter import Charge, Meter
 from claw.engine.actor.policy import Policy, new_call
 from claw.engine.actor.published import Published
 from claw.engine.wire import Message
@@ -39,10 +40,11 @@ class Gateway:
 
     def __init__(
         self, config: RunConfig, send: Send, talk: Conversations, generation: Generation,
-        policy: Policy, published: Published,
+        policy: Policy, published: Published, meter: Meter,
     ) -> None:
         self._config, self._send, self._talk = config, send, talk
         self._generation, self._policy, self._published = generation, policy, published
+        self._meter = meter
         self._answers: dict[str, Answer] = {}
         self._asks: dict[tuple[bytes, str], asyncio.Task[None]] = {}
         self._heard_before: dict[tuple[bytes, str], Answer] = {}
@@ -131,20 +133,36 @@ class Gateway:
             self._policy.check_room()
         except GenerationError as error:
             raise engine_error(error) from error
-        opened = await self._talk.open(ask, place, kind, rule, sampling, self.context)
+        charge = self._meter.begin(ask.owner, sampling.max_tokens)
+        try:
+            opened = await self._talk.open(ask, place, kind, rule, sampling, self.context)
+        except BaseException:
+            if charge is not None:
+                charge.tokens = 0
+            raise
         if trace_id:
             self.on_episode_turn(trace_id, opened.turn.id)
         answer = Answer(opened.turn.id)
         self._answers[opened.turn.id] = answer
         deadline_s = ask.deadline_s if ask.deadline_s > 0 else self._config.worker.deadline_s
-        answer.task = asyncio.create_task(self._make(opened, answer, deadline_s))
+        answer.task = asyncio.create_task(self._make(opened, answer, deadline_s, charge))
         return answer
 
-    async def _make(self, opened: Opened, answer: Answer, deadline_s: float) -> None:
+    async def _make(
+        self, opened: Opened, answer: Answer, deadline_s: float, charge: Charge | None
+    ) -> None:
         """Make one answer from start to done; what goes wrong is in the answer and the journal."""
         turn = opened.turn
         call = new_call(turn.id, turn.prompt_ids, turn.sampling, session=turn.trace_id,
                         owner=turn.owner, adapter=turn.adapter, deadline_s=deadline_s)
+        try:
+            await self._make_from(opened, call, answer)
+        finally:
+            if charge is not None:
+                charge.tokens = len(turn.prompt_ids) + sum(len(c.ids) for c in call.chunks)
+
+    async def _make_from(self, opened: Opened, call: Call, answer: Answer) -> None:
+        turn = opened.turn
         answer.add("turn.start", turn_id=turn.id, trace_id=turn.trace_id,
                    version=self._published.newest(turn.owner, turn.adapter),
                    prompt_tokens=len(turn.prompt_ids))
@@ -181,6 +199,9 @@ class Gateway:
     def end_session(self, session: str, owner: str) -> dict[str, Any]:
         """End a conversation by the client's name for it, or by its trace id."""
         trace_id = self._talk.sessions.trace_of(owner, session) or session
+        known = self._talk.traces.get(trace_id)
+        if known is None or known.owner != owner:
+            return {"ended": ""}
         trace = self._talk.end(trace_id, End.CLOSED)
         return {"ended": trace.id if trace else ""}
 

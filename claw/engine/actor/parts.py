@@ -25,12 +25,14 @@ from claw.engine.actor.gateway import Gateway, Send
 from claw.engine.actor.generation import Generation
 from claw.engine.actor.journal import Journal
 from claw.engine.actor.ledger import Ledger
+from claw.engine.actor.meter import Meter
 from claw.engine.actor.policy import Policy, new_call
 from claw.engine.actor.published import Published
 from claw.engine.actor.session import Sessions
 from claw.engine.actor.signals import Judging
+from claw.engine.people import People
 from claw.errors import ClawError
-from claw.records import Message, Sampling, TurnState, new_id
+from claw.records import DEFAULT_OWNER, Message, Sampling, TurnState, new_id
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +70,14 @@ class Parts:
         self.better = Better(config.better, self.journal, self.chat, self.policy, self.published,
                              self.consent, judge)
         self.generation = Generation(self.chat, self.policy, self.ledger)
+        self.people = People(run_dir)
+        self.meter = Meter(self.people, self.journal)
         self.resume = resume
 
     def gateway(self, send: Send) -> Gateway:
         """Return the gateway that answers runners through `send`."""
-        made = Gateway(self.config, send, self.talk, self.generation, self.policy, self.published)
+        made = Gateway(self.config, send, self.talk, self.generation, self.policy, self.published,
+                       self.meter)
         made.on_episode_turn = self.episodes.note_turn
         self.open_gateway = made
         return made
@@ -178,14 +183,14 @@ class Parts:
 
     # --- for people --------------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
-        """Return the state of everything but the trainer, as plain values."""
+    def status(self, owner: str = DEFAULT_OWNER) -> dict[str, Any]:
+        """Return the state of everything but the trainer, as plain values; versions of `owner`."""
         warnings = [self.talk.kinds.warning(), self.talk.names.warning()]
         leased = sum(len(lease.samples) for lease in self.buffer.leases.values())
         workers = self.policy.status()
         return {
-            "version": self.published.newest("default", ADAPTER),
-            "served_version": _served(workers),
+            "version": self.published.newest(owner, ADAPTER),
+            "served_version": _served(workers, owner),
             "versions": self.published.rows(),
             "workers": workers,
             "turns": self.ledger.counts(),
@@ -200,15 +205,15 @@ class Parts:
             "episodes": self.episodes.status(),
             "context": self.open_gateway.context,
             "takes_tools": self.chat.takes_tools,
-            "paused_until": self.consent.paused_until("default"),
+            "paused_until": self.consent.paused_until(owner),
             "warnings": [warning for warning in warnings if warning],
         }
 
 
-def _served(workers: list[dict[str, Any]]) -> int:
+def _served(workers: list[dict[str, Any]], of: str) -> int:
     """The oldest version that a worker still gives to new requests; 0 without a worker."""
     newest = [
-        max((n for owner, adapter, n in w["versions"] if (owner, adapter) == ("default", ADAPTER)),
+        max((n for owner, adapter, n in w["versions"] if (owner, adapter) == (of, ADAPTER)),
             default=0)
         for w in workers
     ]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from claw.engine.actor.journal import Journal
-from claw.records import Version, VersionStatus
+from claw.records import DEFAULT_OWNER, Version, VersionStatus
 
 Key = tuple[str, str]
 ASK_AGAIN_S = 30.0
@@ -46,6 +46,10 @@ class Published:
         if before != version:
             self._journal.put_version(version)
             known[version.number] = version
+
+    def owners(self) -> list[str]:
+        """Whoever has versions, and the run's first owner."""
+        return sorted({DEFAULT_OWNER, *(owner for owner, _ in self._table)})
 
     def newest(self, owner: str, adapter: str = "default") -> int:
         """Return the number of the newest good version; 0 are the first weights."""

@@ -34,7 +34,7 @@ class RunnerLink:
 
     def __init__(
         self, send: Send, parts: Parts, trainer: TrainerLink,
-        status: Callable[[], dict[str, Any]], stop: Callable[[], None], run_dir: Path,
+        status: Callable[[str], dict[str, Any]], stop: Callable[[], None], run_dir: Path,
     ) -> None:
         self._send, self._parts, self._trainer = send, parts, trainer
         self._status, self._stop = status, stop
@@ -105,7 +105,7 @@ class RunnerLink:
         owner = str(message.get("owner") or "default")
         match message.type:
             case "feedback":
-                return await self._feedback(message)
+                return await self._feedback(message, owner)
             case "session.end":
                 return self._gateway.end_session(str(message["session"]), owner)
             case "trace.open":
@@ -125,14 +125,14 @@ class RunnerLink:
             case "end":
                 self._stop()
                 return {}
-        return self._status()
+        return self._status(owner)
 
-    async def _feedback(self, message: Message) -> dict[str, Any]:
+    async def _feedback(self, message: Message, owner: str) -> dict[str, Any]:
         target, value = str(message["target"]), message["value"]
         if isinstance(value, bool) or value not in (-1, 0, 1):
             raise WireError(f"feedback is 1, 0 or -1; found {value!r}")
         turn = self._parts.ledger.get(target.removeprefix(RESPONSE))
-        if turn is None:
+        if turn is None or turn.owner != owner:
             raise EngineError(404, f"no such turn or response: {target!r}", param="target",
                               code="turn_not_found")
         said = await self._parts.crediting.feedback(

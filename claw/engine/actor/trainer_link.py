@@ -7,8 +7,10 @@ Does not own: which samples make a step (`buffer.py`), which version serves (`pu
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from claw.engine import wire
 from claw.engine.actor.buffer import Buffer, Lease
@@ -77,17 +79,18 @@ class TrainerLink:
     # --- hello -------------------------------------------------------------------------------
 
     async def _hello(self, peer: bytes, message: Message) -> None:
-        versions = [wire.unpack(Version, fields, {}) for fields in message.get("versions") or []]
+        step, learners = int(message.get("step") or 0), list(message.get("learners") or ())
+        versions = [wire.unpack(Version, v, {}) for one in learners for v in one["versions"]]
         for version in versions:
             self._put(version)
-        last, step = str(message.get("last_lease") or ""), int(message.get("step") or 0)
         self.status = {"step": step, "state": "waiting", "seconds": 0.0}
+        durable = {str(one["last_lease"]): one for one in learners if one["last_lease"]}
         released = []
         for id in list(self._buffer.leases):
-            if id == last:  # durable there, though its acknowledgement never came
-                update = message.get("last_update") or {"step": step}
-                newest = max((v.number for v in versions), default=0)
-                self._close(id, int(update.get("version") or newest), update, message)
+            if id in durable:  # there, though its acknowledgement never came
+                told = durable[id]
+                update = told["last_update"]
+                self._close(id, int(update["version"]), update, told, {})
             else:
                 self._release(id)
                 released.append(id)
@@ -118,16 +121,19 @@ class TrainerLink:
         key = (peer, message.id)
         if key in self._polls:
             return
-        task = asyncio.create_task(self._poll(peer, message.id, max_samples, max_wait_s, poll_s))
+        not_of = {str(owner) for owner in message.get("not_of") or ()}
+        task = asyncio.create_task(
+            self._poll(peer, message.id, max_samples, max_wait_s, poll_s, not_of))
         self._polls[key] = task
         task.add_done_callback(lambda _: self._polls.pop(key, None))
 
     async def _poll(
-        self, peer: bytes, id: str, max_samples: int, max_wait_s: float, poll_s: float
+        self, peer: bytes, id: str, max_samples: int, max_wait_s: float, poll_s: float,
+        not_of: set[str],
     ) -> None:
         until = time.monotonic() + poll_s
         while True:
-            lease = self._open_lease() or self._take(max_samples, max_wait_s)
+            lease = self._open_lease() or self._take(max_samples, max_wait_s, not_of)
             if lease is not None:
                 await self._send(peer, wire.samples_message(
                     "lease.samples", list(lease.samples), id, lease_id=lease.id,
@@ -147,10 +153,11 @@ class TrainerLink:
         """
         return next(iter(self._buffer.leases.values()), None)
 
-    def _take(self, max_samples: int, max_wait_s: float) -> Lease | None:
+    def _take(self, max_samples: int, max_wait_s: float, not_of: set[str]) -> Lease | None:
         """Lease a step's worth; the journal knows before the trainer does."""
         self._drop_stale()
-        lease = self._buffer.lease(max_samples, max_wait_s, paused=self._is_paused)
+        lease = self._buffer.lease(
+            max_samples, max_wait_s, paused=lambda o: o in not_of or self._is_paused(o))
         if lease is None:
             return None
         with self._journal.write():
@@ -184,19 +191,22 @@ class TrainerLink:
             if state != "acked":
                 log.warning("acknowledged lease %s is %s here", lease_id, state or "unknown")
             return
-        self._close(lease_id, version.number, wire.pack(update)[0], message)
+        self._close(lease_id, version.number, wire.pack(update)[0], message.fields, message.arrays)
         self.status = self.status | {"step": update.step}
         self._on_update(update, version, len(lease.samples))
 
-    def _close(self, id: str, number: int, update: dict[str, Any], message: Message) -> None:
+    def _close(
+        self, id: str, number: int, update: dict[str, Any], told: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+    ) -> None:
         """End a lease as the trainer says, at the acknowledgement or at its next hello.
 
         `why`: the step changed nothing, or the gate refused its version; no sample was trained.
         `left_out`: samples of a good step that had no part in it, each with its reason.
         Arrays `<sample id>/overlap`, `chosen` and `gap` say what hinted teachers made of a sample.
         """
-        lease, why = self._buffer.leases[id], str(message.get("why") or "")
-        left_out = dict(message.get("left_out") or {})
+        lease, why = self._buffer.leases[id], str(told.get("why") or "")
+        left_out = dict(told.get("left_out") or {})
         with self._journal.write():
             self._journal.put_lease(id, "acked", number, None if why else update)
             if why:
@@ -204,7 +214,7 @@ class TrainerLink:
             for sample in lease.samples:
                 reason = "step_refused" if why else str(left_out.get(sample.id) or "")
                 self._end_sample(sample, id, number, reason)
-                self._put_seen(sample, message)
+                self._put_seen(sample, arrays)
         self._buffer.finish(id)
 
     def _end_sample(self, sample: Sample, lease_id: str, number: int, reason: str) -> None:
@@ -215,8 +225,8 @@ class TrainerLink:
         else:
             self._ledger.move(sample.turn_id, TurnState.TRAINED, f"v{number}")
 
-    def _put_seen(self, sample: Sample, message: Message) -> None:
-        named = {name: message.arrays.get(f"{sample.id}/{name}") for name in SEEN}
+    def _put_seen(self, sample: Sample, arrays: Mapping[str, np.ndarray]) -> None:
+        named = {name: arrays.get(f"{sample.id}/{name}") for name in SEEN}
         found = {name: array for name, array in named.items() if array is not None}
         if self._ledger.get(sample.turn_id) is not None:  # nothing is kept of a forgotten turn
             self._journal.put_arrays(sample.id, found)

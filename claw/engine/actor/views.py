@@ -19,7 +19,7 @@ from claw.engine.actor.journal import Journal
 from claw.engine.actor.signals import merged
 from claw.engine.actor.store import NAME
 from claw.engine.monitor import METRICS
-from claw.records import Signal, TurnKind, TurnState
+from claw.records import DEFAULT_OWNER, Signal, TurnKind, TurnState
 
 MAX_ROWS = 200
 MAX_LEARNED = 5000
@@ -172,8 +172,8 @@ class Views:
     # --- versions ----------------------------------------------------------------------------
 
     def _versions(self, journal: Journal, about: dict[str, Any], owner: str) -> dict[str, Any]:
-        taught = _taught(journal)
-        metrics = _by_version(self._metrics())
+        taught = _taught(journal, owner)
+        metrics = _by_version(self._metrics(owner))
         rows = [
             {"number": v.number, "parent": v.parent, "status": str(v.status), "kind": v.kind,
              "note": v.note, "created": v.created,
@@ -192,8 +192,8 @@ class Views:
                  if v["number"] == number]
         if not found:
             return None
-        ids = _taught(journal)[number][:MAX_ROWS]
-        answers = _compared(journal, number)
+        ids = _taught(journal, owner)[number][:MAX_ROWS]
+        answers = _compared(journal, number, owner)
         rows = [row for id in ids for row in journal.read(TURN_SQL + " AND t.id=?", owner, id)]
         hints: Counter[str] = Counter(h for id in ids for s in journal.signals(id) for h in s.hints)
         learned = {row["version"]: row for row in self._learning(journal, {}, owner)["versions"]}
@@ -224,13 +224,13 @@ class Views:
                 said["hints"] += bool(signal.hints)
                 said[{1: "up", -1: "down", 0: "neutral", None: "abstained"}[signal.vote]] += 1
         versions = [{"version": number, **said} for number, said in sorted(under.items())]
-        steps = [m for m in self._metrics() if "train/loss" in m]
+        steps = [m for m in self._metrics(owner) if "train/loss" in m]
         return {"versions": versions, "steps": steps[-MAX_ROWS:],
-                "lessons": _lessons(journal, owner), "compared": _tally(journal),
+                "lessons": _lessons(journal, owner), "compared": _tally(journal, owner),
                 "max_rise": self._config.gate.max_rise}
 
-    def _metrics(self) -> list[dict[str, Any]]:
-        """The newest lines of metrics.jsonl; one that is being written is left out."""
+    def _metrics(self, owner: str) -> list[dict[str, Any]]:
+        """An owner's newest lines of metrics.jsonl; one that is being written is left out."""
         try:
             with (self._run_dir / METRICS).open("rb") as file:
                 file.seek(0, 2)
@@ -242,9 +242,11 @@ class Views:
         found = []
         for line in lines:
             try:
-                found.append(json.loads(line))
+                values = json.loads(line)
             except ValueError:
                 continue
+            if values.get("owner", DEFAULT_OWNER) == owner:
+                found.append(values)
         return found
 
 
@@ -292,12 +294,13 @@ def _states(journal: Journal, trace_id: str) -> dict[str, int]:
         "SELECT state, COUNT(*) FROM turns WHERE trace_id=? GROUP BY state", trace_id))
 
 
-def _taught(journal: Journal) -> dict[int, list[str]]:
-    """Version -> the turns that its step trained, in order."""
+def _taught(journal: Journal, owner: str) -> dict[int, list[str]]:
+    """Version of an owner -> the turns that its step trained, in order."""
     found: dict[int, list[str]] = defaultdict(list)
     for turn, version in journal.read(
         "SELECT s.turn_id, l.version FROM samples s JOIN leases l ON l.id=s.lease_id"
-        " WHERE s.state='trained' AND l.version IS NOT NULL ORDER BY s.rowid"
+        " JOIN turns t ON t.id=s.turn_id JOIN traces tr ON tr.id=t.trace_id"
+        " WHERE s.state='trained' AND l.version IS NOT NULL AND tr.owner=? ORDER BY s.rowid", owner
     ):
         found[int(version)].append(turn)
     return found
@@ -305,31 +308,30 @@ def _taught(journal: Journal) -> dict[int, list[str]]:
 
 def _lessons(journal: Journal, owner: str) -> list[dict[str, Any]]:
     """The words that taught, most frequent first, each with the newest turn that held it."""
-    owned = {id for (id,) in journal.read(
-        "SELECT t.id FROM turns t JOIN traces tr ON tr.id=t.trace_id WHERE tr.owner=?", owner)}
     found: dict[str, dict[str, Any]] = {}
-    for version, turns in sorted(_taught(journal).items()):
+    for version, turns in sorted(_taught(journal, owner).items()):
         for id in turns:
             for hint in dict.fromkeys(h for s in journal.signals(id) for h in s.hints):
-                if id in owned:
-                    lesson = found.setdefault(hint, {"text": hint, "times": 0, "first": version})
-                    lesson["times"] += 1
-                    lesson |= {"last": version, "turn": id}
+                lesson = found.setdefault(hint, {"text": hint, "times": 0, "first": version})
+                lesson["times"] += 1
+                lesson |= {"last": version, "turn": id}
     return sorted(found.values(), key=lambda one: -one["times"])[:MAX_LESSONS]
 
 
-def _compared(journal: Journal, number: int) -> list[dict[str, Any]]:
+def _compared(journal: Journal, number: int, owner: str) -> list[dict[str, Any]]:
     """What this version and the one before answered to the same questions: worse ones first."""
     rows = journal.read("SELECT subject, text FROM events WHERE kind='better' ORDER BY n")
     found = [{"turn": subject, **json.loads(text)} for subject, text in rows]
-    return sorted((one for one in found if one["version"] == number),
+    return sorted((one for one in found
+                   if one["version"] == number and one["owner"] == owner),
                   key=lambda one: one["verdict"])[:MAX_ROWS]
 
 
-def _tally(journal: Journal) -> dict[str, Any] | None:
-    """How the newest version that was compared did; None while none was."""
-    rows = [json.loads(text) for (text,) in journal.read(
+def _tally(journal: Journal, owner: str) -> dict[str, Any] | None:
+    """How the owner's newest version that was compared did; None while none was."""
+    found = [json.loads(text) for (text,) in journal.read(
         "SELECT text FROM events WHERE kind='better' ORDER BY n DESC LIMIT ?", MAX_ROWS)]
+    rows = [row for row in found if row["owner"] == owner]
     newest = [row for row in rows if row["version"] == rows[0]["version"]]
     if not newest:
         return None

@@ -15,7 +15,7 @@ from claw.engine.runner.link import Link
 from claw.engine.runner.progress import Progress, error_of
 from claw.engine.runner.result import Result
 from claw.errors import WireError
-from claw.records import Message, Signal, Task, new_id
+from claw.records import DEFAULT_OWNER, Message, Signal, Task, new_id
 from claw.sdk import Ask, EngineError, Event
 
 REQUEST_S = 30.0
@@ -99,18 +99,20 @@ class WireEngine:
             return  # an actor that reads nothing samples nothing for us either
 
     async def feedback(
-        self, target: str, value: int, text: str = "", edit: str = ""
+        self, target: str, value: int, text: str = "", edit: str = "", *,
+        owner: str = DEFAULT_OWNER,
     ) -> dict[str, Any]:
         """Record a person's +1 / -1, words and own version of the reply on a turn."""
-        return await self._request("feedback", target=target, value=value, text=text, edit=edit)
+        return await self._request("feedback", target=target, value=value, text=text, edit=edit,
+                                   owner=owner)
 
-    async def end_session(self, session: str) -> None:
+    async def end_session(self, session: str, *, owner: str = DEFAULT_OWNER) -> None:
         """Say that a conversation is over."""
-        await self._request("session.end", session=session)
+        await self._request("session.end", session=session, owner=owner)
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self, *, owner: str = DEFAULT_OWNER) -> dict[str, Any]:
         """Return versions, workers, turns by state and the model's context length."""
-        return await self._request("status")
+        return await self._request("status", owner=owner)
 
     async def look(self, what: str, **about: Any) -> dict[str, Any]:
         """Return what a page shows."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from claw.config import RunConfig
 from claw.engine import parent, wire
+from claw.engine.people import People
 from claw.engine.runner.engine import WireEngine
 from claw.engine.runner.episodes import Episodes, plays
 from claw.errors import UsageError
@@ -36,8 +37,8 @@ def run(
             f"plugin {plugin.name!r} has nothing to run",
             allowed="claw_app, or claw_tasks with claw_env", do="implement one of them",
         )
-    made = Host(config, plugin, actor=actor, api_key=api_key, ready=ready,
-                watches_parent=watches_parent)
+    made = Host(config, plugin, actor=actor, people=People(run_dir, api_key), api_key=api_key,
+                ready=ready, watches_parent=watches_parent)
     asyncio.run(made.run())
 
 
@@ -45,11 +46,12 @@ class Host:
     """One plugin in this process."""
 
     def __init__(
-        self, config: RunConfig, plugin: registry.Plugin, *, actor: str, api_key: str,
-        ready: Path | None, watches_parent: bool = True,
+        self, config: RunConfig, plugin: registry.Plugin, *, actor: str, people: People,
+        api_key: str, ready: Path | None, watches_parent: bool = True,
     ) -> None:
         self._watches_parent = watches_parent
         self._config, self._plugin, self._key, self._ready = config, plugin, api_key, ready
+        self._people = people
         keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
         self._engine = WireEngine(
             actor, plugin=plugin.name, keys=keys, deadline_s=config.worker.deadline_s,
@@ -79,7 +81,7 @@ class Host:
         from claw.engine.runner.http import Http  # uvicorn, for plugins with an app only
 
         serve = self._config.serve.model_dump() | {
-            "api_key": self._key, "model": self._config.model,
+            "people": self._people, "model": self._config.model,
         }
         settings = self._plugin.settings(self._config.plugin.get(self._plugin.name, {}))
         app = self._plugin.hook.claw_app(engine=self._engine, config=settings, serve=serve)

@@ -1,4 +1,4 @@
-"""Checkpoints: a run that is resumed takes the same next step.
+"""Checkpoints of one owner: a run that is resumed takes the same next step.
 
 Owns: weights, moments, schedule, random state, counters and the last lease, on disk.
 Does not own: versions (weights). Safetensors and JSON only; the manifest comes last.
@@ -33,7 +33,9 @@ class Progress:
     """How far the run is."""
 
     step: int = 0
-    """steps that trained something, refused ones included"""
+    """steps of this owner that trained something, refused ones included"""
+    total: int = 0
+    """the same of all owners, when this owner's newest was made"""
     last_lease: str = ""
     """the lease whose samples the newest durable step trained"""
     number: int = 0
@@ -91,6 +93,12 @@ def load(path: Path, policy: Policy, optim: Optimiser, *, with_random: bool = Tr
         average.copy_(tensors.get(f"ema.{name}", policy.parameters[name].detach()))
     if with_random:
         _set_random_state(state["random"], tensors)
+    return _progress(state["progress"])
+
+
+def read_progress(path: Path) -> Progress:
+    """How far a checkpoint was, without its tensors."""
+    state = json.loads((path / STATE).read_text(encoding="utf-8"))
     return _progress(state["progress"])
 
 

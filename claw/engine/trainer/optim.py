@@ -91,6 +91,11 @@ class Optimiser:
                 self.masters[name].copy_(p)
         self.adam.state.clear()
 
+    def begin_again(self) -> None:
+        """As after a start with the parameters' present values."""
+        self.adopt()
+        self.num_steps = 0
+
     def tensors(self) -> dict[str, Tensor]:
         """What a resumed run needs, by name: weight.*, exp_avg.*, exp_avg_sq.*, step.*"""
         found = {f"weight.{name}": p.detach() for name, p in self.masters.items()}

@@ -19,7 +19,6 @@ from claw.engine.trainer import loss, step
 from claw.engine.trainer.depot import Depot
 from claw.engine.trainer.link import Link, Stopped
 from claw.engine.trainer.trainer import Trainer
-from claw.engine.trainer.weights import Shelf
 from claw.errors import UsageError
 from claw.sdk import registry
 
@@ -52,7 +51,7 @@ def run(
              else None)
     try:
         _end_politely(link)
-        trainer = Trainer(config, Path(model_dir), folder, link, monitor, Shelf(folder))
+        trainer = Trainer(config, Path(model_dir), folder, link, monitor)
         trainer.begin(resume=resume)
         trainer.run()
     except (Stopped, step.Abandoned):

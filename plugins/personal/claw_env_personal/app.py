@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -39,16 +40,16 @@ log = logging.getLogger(__name__)
 
 
 def build(engine: Engine, settings: PersonalConfig, serve: dict[str, Any]) -> ASGIApp:
-    """Return the application. `serve` holds model_name, model, api_key and max_body_mb."""
-    routes = Routes(engine, settings, serve)
+    """Return the application. `serve` holds model_name, model, people and max_body_mb."""
+    routes, people = Routes(engine, settings, serve), serve["people"]
     app = Starlette(
-        routes=[*routes.table(), *dashboard(engine, serve.get("api_key") or "")],
+        routes=[*routes.table(), *dashboard(engine, people)],
         exception_handlers={
             EngineError: on_engine_error, HTTPException: on_http_error, Exception: on_bug,
         },
     )
     app.router.redirect_slashes = False  # a redirect is not the error shape
-    guarded: ASGIApp = Guard(app, serve.get("api_key") or "")
+    guarded: ASGIApp = Guard(app, people)
     if not settings.cors_origin:
         return guarded
     return CORSMiddleware(
@@ -106,7 +107,7 @@ class Routes:
         return str(body.get("model") or self._models[0])
 
     async def _answer(self, request: Request, wanted: ChatRequest, writer: Writer) -> Any:
-        events = self._events(wanted, request.state.request_id)
+        events = self._events(wanted, request.state.request_id, _owner(request))
         if wanted.stream:
             return EventStream(
                 events, writer, keepalive_s=self._settings.keepalive_s,
@@ -121,15 +122,15 @@ class Routes:
             return writer.whole(*await read(events))
 
     async def _events(
-        self, wanted: ChatRequest, request_id: str
+        self, wanted: ChatRequest, request_id: str, owner: str
     ) -> AsyncGenerator[Event, None]:
-        async with aclosing(self._ask(wanted.ask)) as events:
+        async with aclosing(self._ask(replace(wanted.ask, owner=owner))) as events:
             async for event in events:
                 if event.type == "start":
                     log.info("%s is turn %s of %s", request_id, event.turn_id, event.trace_id)
                 yield event
         if wanted.ends_session:
-            await self._engine.end_session(wanted.ask.session)
+            await self._engine.end_session(wanted.ask.session, owner=owner)
 
     def _ask(self, ask: Ask) -> Any:
         return self._engine.ask(ask)
@@ -147,13 +148,14 @@ class Routes:
             raise bad("text must be a string.", "text")
         if not isinstance(edit, str):
             raise bad("edit must be a string: the reply as it should have been.", "edit")
-        answer = await self._engine.feedback(turn_id_of(target), int(value), text, edit)
+        answer = await self._engine.feedback(turn_id_of(target), int(value), text, edit,
+                                             owner=_owner(request))
         return Json({"object": "feedback", "id": target, "value": int(value)} | answer)
 
     async def end_session(self, request: Request) -> Response:
         """DELETE /v1/sessions/{id}: the conversation is over; its last turn waits no longer."""
         session = checked_id(request.path_params["session"], "session id")
-        await self._engine.end_session(session)
+        await self._engine.end_session(session, owner=_owner(request))
         return Json({"object": "session", "id": session, "ended": True})
 
     # --- looking -----------------------------------------------------------------------------
@@ -183,7 +185,7 @@ class Routes:
 
     async def status(self, request: Request) -> Response:
         """GET /v1/status"""
-        return Json(await self._engine.status())
+        return Json(await self._engine.status(owner=_owner(request)))
 
     async def health(self, request: Request) -> Response:
         """GET /health: the process lives"""
@@ -197,3 +199,8 @@ class Routes:
                 code="engine_unavailable", retry_after_s=2,
             )
         return Json({"status": "ready"})
+
+
+def _owner(request: Request) -> str:
+    """Whose conversations and adapter a request is about."""
+    return str(request.state.person.name)

@@ -1,10 +1,9 @@
-"""The outermost layer: request ids, the key, and the last catch of our own bugs.
+"""The outermost layer: request ids, whose key it is, and the last catch of our own bugs.
 
 Owns: what holds for every request, also for paths that do not exist.
 Does not own: what a route answers.
 """
 
-import hmac
 import logging
 import secrets
 import time
@@ -13,7 +12,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from claw.sdk import EngineError
+from claw.sdk import EngineError, People
 
 from .errors import response_of
 
@@ -23,8 +22,8 @@ log = logging.getLogger(__name__)
 class Guard:
     """Wraps an ASGI application."""
 
-    def __init__(self, app: ASGIApp, key: str) -> None:
-        self.app, self._key = app, key.encode()
+    def __init__(self, app: ASGIApp, people: People) -> None:
+        self.app, self._people = app, people
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -39,7 +38,7 @@ class Guard:
 
     async def _serve(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         try:
-            if self._is_refused(scope):
+            if not self._lets_in(scope):
                 await response_of(_bad_key(), scope["path"])(scope, receive, answer)
             else:
                 await self.app(scope, receive, answer)
@@ -50,13 +49,15 @@ class Guard:
             if not answer.is_whole:
                 raise  # too late for words: the server cuts the connection
 
-    def _is_refused(self, scope: Scope) -> bool:
+    def _lets_in(self, scope: Scope) -> bool:
+        """Whether the path needs no key, or the key is somebody's; then `state` says whose."""
         path = scope["path"]
-        if not self._key or not (path == "/v1" or path.startswith("/v1/")):
-            return False
+        if not (path == "/v1" or path.startswith("/v1/")):
+            return True
         scheme, _, key = _header(scope, b"authorization").partition(b" ")
         given = key.strip() if scheme.lower() == b"bearer" else _header(scope, b"x-api-key")
-        return not hmac.compare_digest(given, self._key)
+        scope["state"]["person"] = self._people.of(given.decode("utf-8", "replace"))
+        return scope["state"]["person"] is not None
 
 
 class _Answer:

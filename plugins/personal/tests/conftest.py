@@ -13,10 +13,12 @@ import uvicorn
 from claw_env_personal.app import build
 from claw_env_personal.settings import PersonalConfig
 
-from claw.sdk.doubles import ScriptedEngine
+from claw.sdk import Person
+from claw.sdk.doubles import ScriptedEngine, ScriptedPeople
 
 KEY = "key-of-the-tests"
-SERVE = {"model_name": "claw-policy", "model": "smollm2-135m", "api_key": KEY, "max_body_mb": 8}
+SERVE = {"model_name": "claw-policy", "model": "smollm2-135m", "max_body_mb": 8,
+         "people": ScriptedPeople({KEY: Person()})}
 
 
 class Endpoint:

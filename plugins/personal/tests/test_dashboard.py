@@ -13,6 +13,8 @@ from claw_env_personal.dashboard.door import Door
 from claw_env_personal.settings import PersonalConfig
 from some_pages import EVIL, PAGES, engine, row, version
 
+from claw.sdk import Person
+from claw.sdk.doubles import ScriptedPeople
 from conftest import KEY
 
 HOST = "http://app"
@@ -21,9 +23,12 @@ HOST = "http://app"
 class Browser:
     """Keeps cookies and fills in forms; no script runs in it."""
 
-    def __init__(self, made: Any, key: str = KEY) -> None:
+    def __init__(
+        self, made: Any, key: str = KEY, people: ScriptedPeople | None = None
+    ) -> None:
         self.engine = made
-        self.app = build(made, PersonalConfig(), {"api_key": key, "model": "m"})
+        people = people or ScriptedPeople({key: Person()} if key else None)
+        self.app = build(made, PersonalConfig(), {"people": people, "model": "m"})
         self.cookies = httpx.Cookies()
 
     def ask(self, method: str, path: str, **rest: Any) -> httpx.Response:
@@ -283,27 +288,31 @@ def test_without_a_key_the_page_opens_and_forms_still_need_their_token() -> None
 # --- updates -------------------------------------------------------------------------------------
 
 
-def test_one_watcher_tells_every_open_page_of_a_changed_turn_once() -> None:
+def test_one_watcher_tells_every_page_of_a_person_of_a_changed_turn_once() -> None:
     async def run() -> tuple[list[str], list[str], int]:
         made = engine()
         changed: dict[str, Any] = {}
 
-        async def look(what: str, **about: Any) -> dict[str, Any]:
+        async def look(what: str, *, owner: str, **about: Any) -> dict[str, Any]:
             nonlocal changed
+            if owner != "anna":
+                return {"turns": []}
             changed = changed or row(updated=about["since"] + 10, request=EVIL)
             return {"turns": [changed] if changed["updated"] > about["since"] else []}
 
         made.look = look  # type: ignore[method-assign]
-        watched = live.Live(made, pages.Pages(made, Door("k")), every_s=0.01)
-        streams = [watched._stream() for _ in range(2)]
+        watched = live.Live(made, pages.Pages(made, Door(ScriptedPeople())), every_s=0.01)
+        others = watched._stream("bo")
+        assert [await anext(others), await anext(others)][1].startswith("event: status")
+        streams = [watched._stream("anna") for _ in range(2)]
         opened = [await anext(s) for s in streams]  # both look before anything changes
         firsts = [[opened[i], await anext(s), await anext(s)] for i, s in enumerate(streams)]
         await asyncio.sleep(0.1)  # several rounds in which nothing changed
-        assert all(queue.empty() for queue in watched._open)
-        for stream in streams:
+        assert all(queue.empty() for queues in watched._open.values() for queue in queues)
+        for stream in (*streams, others):
             await stream.aclose()
-        assert watched._watcher is not None
-        await asyncio.wait_for(watched._watcher, 5)  # nobody looks any more: it ends
+        # nobody looks any more: the watchers end
+        await asyncio.wait_for(asyncio.gather(*watched._watchers.values()), 5)
         return (*firsts, len(watched._open))
 
     one, two, left = asyncio.run(asyncio.wait_for(run(), 20))
@@ -311,3 +320,49 @@ def test_one_watcher_tells_every_open_page_of_a_changed_turn_once() -> None:
     assert one[1].startswith("event: turn\n") and "&lt;script&gt;" in one[1]
     assert "<script>" not in one[1]
     assert one[2].startswith("event: status\n")
+
+
+# --- several people ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keys() -> ScriptedPeople:
+    return ScriptedPeople({KEY: Person(), "of-anna": Person("anna", is_admin=False)})
+
+
+def entered(keys: ScriptedPeople, key: str) -> Browser:
+    return Browser(engine(), people=keys).log_in(key)
+
+
+def test_a_person_sees_and_changes_only_their_own(keys: ScriptedPeople) -> None:
+    browser = entered(keys, "of-anna")
+    for path in ("/", "/conversations", "/versions"):
+        assert browser.get(path).status_code == 200
+    assert browser.send("pause", hours="1").status_code == 303
+    assert set(browser.engine.owners) == {"anna"}
+    assert browser.engine.acts == [("pause", {"seconds": 3600.0})]
+    assert "anna" in browser.get("/").text and "/people" not in browser.get("/").text
+
+
+def test_a_session_ends_with_the_key_that_began_it(keys: ScriptedPeople) -> None:
+    hers, mine = entered(keys, "of-anna"), entered(keys, KEY)
+    mine.app = hers.app
+    assert hers.get("/").status_code == 200 and "/people" in mine.get("/").text
+    keys.keys["another-of-anna"] = keys.keys.pop("of-anna")
+    assert hers.get("/").headers["location"] == "/login" and mine.get("/").status_code == 200
+
+
+def test_a_cookie_cannot_be_made_to_name_somebody_else(keys: ScriptedPeople) -> None:
+    browser = entered(keys, "of-anna")
+    (name, value), = browser.cookies.items()
+    browser.cookies.set(name, value.replace("anna", "default"))
+    assert browser.get("/").headers["location"] == "/login"
+
+
+def test_the_administrator_sees_what_people_use(keys: ScriptedPeople) -> None:
+    browser = entered(keys, KEY)
+    browser.engine.pages["people"] = {"people": [{
+        "name": "anna", "is_admin": False, "requests_per_minute": 3, "tokens_per_day": 500,
+        "created": 0.0, "used": 120, "version": 2, "paused_until": 0}]}
+    page = browser.get("/people").text
+    assert "anna" in page and "120 of 500 tokens" in page and "at most 3 requests a minute" in page

@@ -7,7 +7,7 @@ from claw_env_personal.answers import finish_of, logprobs_of
 from test_personal_requests import refusal
 
 from claw.sdk import EngineError, Event, registry
-from claw.sdk.doubles import Line, ScriptedEngine, reply
+from claw.sdk.doubles import Line, ScriptedEngine, ScriptedPeople, reply
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [
@@ -52,7 +52,8 @@ def test_the_key_may_come_as_anthropics_clients_send_it(endpoint):
 
 
 def test_without_a_configured_key_none_is_asked_for(endpoint):
-    assert endpoint("x", api_key="").ask("GET", "/v1/models", auth=False).status_code == 200
+    made = endpoint("x", people=ScriptedPeople())
+    assert made.ask("GET", "/v1/models", auth=False).status_code == 200
 
 
 def test_not_ready_without_a_worker_but_alive(endpoint):
@@ -83,7 +84,7 @@ def test_models_say_how_long_a_context_may_be_also_while_the_engine_is_away(endp
     assert (model["id"], model["object"], model["max_model_len"]) == ("claw-policy", "model", 4096)
 
     class Away(ScriptedEngine):
-        async def status(self):
+        async def status(self, *, owner="default"):
             raise EngineError(503, "away", type="server_error")
 
     away = endpoint(engine=Away("x"))
@@ -198,6 +199,7 @@ def test_the_plugin_is_found_by_its_name_and_checks_its_settings():
     assert settings.keepalive_s == 3.0
     with pytest.raises(Exception, match="did you mean 'cors_origin'"):
         plugin.settings({"cors_orgin": "x"})
-    serve = {"model_name": "m", "model": "m", "api_key": "k", "max_body_mb": 1}
+    serve = {"model_name": "m", "model": "m", "max_body_mb": 1,
+             "people": ScriptedPeople()}
     app = plugin.hook.claw_app(engine=ScriptedEngine(), config=settings, serve=serve)
     assert callable(app)

@@ -246,10 +246,17 @@ class FakeTrainer(Peer):
     async def hello(
         self, step: int = 0, last_lease: str = "", versions: Any = (), **more: Any
     ) -> Message:
+        """Of one learner, whose last lease made the newest of the versions."""
+        newest = max((v.number for v in versions), default=0)
+        one = {"step": step, "last_lease": last_lease, "why": "", "left_out": {},
+               "last_update": {"version": newest, "step": step},
+               "versions": [wire.pack(v)[0] for v in versions]}
+        return await self.hello_of([one | more], step)
+
+    async def hello_of(self, learners: list[dict[str, Any]], step: int = 0) -> Message:
         self._asked += 1
         id = f"hello-{self._asked}"
-        await self.send("trainer.hello", id, step=step, last_lease=last_lease,
-                        versions=[wire.pack(v)[0] for v in versions], **more)
+        await self.send("trainer.hello", id, step=step, learners=learners)
         return await self.until("trainer.welcome", id=id)
 
     async def lease(

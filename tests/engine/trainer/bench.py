@@ -18,7 +18,6 @@ from claw.engine.trainer import model, score, step
 from claw.engine.trainer.model import Policy
 from claw.engine.trainer.optim import Optimiser
 from claw.engine.trainer.trainer import Lease, Trainer
-from claw.engine.trainer.weights import Shelf
 from claw.records import Sample, Version
 
 VERSION = Version("default", "default", 0, None, "")
@@ -97,7 +96,7 @@ class QuietLink:
 def trainer(folder: Path, run_dir: Path, c: RunConfig, *, resume: bool = False) -> Trainer:
     """A trainer in this process, ready for leases."""
     monitor = Monitor(run_dir, c.track, {})
-    found = Trainer(c, folder, run_dir, QuietLink(), monitor, Shelf(run_dir))
+    found = Trainer(c, folder, run_dir, QuietLink(), monitor)
     found.begin(resume=resume)
     return found
 

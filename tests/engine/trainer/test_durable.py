@@ -50,7 +50,7 @@ def test_a_resumed_run_takes_bitwise_the_same_next_step(
     np.random.rand(3)
     torch.rand(3)  # a restart finds the generators somewhere else
     again = trainer(tiny_llama_dir, tmp_path / "copy", c, resume=True)
-    assert again.progress.last_lease == "lease_1" and again.progress.step == 2
+    assert again.learner.progress.last_lease == "lease_1" and again.learner.progress.step == 2
     resumed, _, _ = again.train(lease(samples, "lease_9"))
     assert resumed.loss.total == went_on.loss.total and resumed.lr == went_on.lr
     assert resumed.grad_norm == went_on.grad_norm
@@ -98,7 +98,7 @@ def test_a_half_written_version_is_not_seen_and_is_taken_away(
     with pytest.raises(versions.VersionError, match="no manifest"):
         weights.load(t.policy, shelf / "1")
     again = trainer(tiny_llama_dir, tmp_path, fast(4), resume=True)
-    assert [v.number for v in again.progress.versions] == [0]
+    assert [v.number for v in again.learner.progress.versions] == [0]
     assert sorted(p.name for p in shelf.iterdir()) == ["0"]
 
 
@@ -108,9 +108,10 @@ def test_a_version_whose_step_did_not_become_durable_is_made_again(
     t = trainer(tiny_llama_dir, tmp_path, fast(4))
     samples = near(t.policy, batch(3))
     first, _, _ = t.train(lease(samples))
-    shutil.rmtree(checkpoint.newest(tmp_path / "checkpoints"))  # killed just before it was written
+    newest = checkpoint.newest(tmp_path / "checkpoints" / "default")
+    shutil.rmtree(newest)  # killed just before it was written
     again = trainer(tiny_llama_dir, tmp_path, fast(4), resume=True)
-    assert again.progress.step == 0 and again.progress.last_lease == ""
+    assert again.learner.progress.step == 0 and again.learner.progress.last_lease == ""
     assert not (tmp_path / "versions/default/default/1").exists()
     second, version, _ = again.train(lease(samples))
     assert (second.loss.total, version.number) == (first.loss.total, 1)
@@ -119,7 +120,7 @@ def test_a_version_whose_step_did_not_become_durable_is_made_again(
 def test_a_damaged_checkpoint_is_passed_over(tiny_llama_dir: Path, tmp_path: Path) -> None:
     t = trainer(tiny_llama_dir, tmp_path, fast(4))
     t.train(lease(near(t.policy, batch(2))))
-    folder = tmp_path / "checkpoints"
+    folder = tmp_path / "checkpoints" / "default"
     newest = checkpoint.newest(folder)
     for spoil in (
         lambda p: (p / "manifest.json").unlink(),
@@ -141,8 +142,8 @@ def test_the_newest_two_checkpoints_and_the_versions_asked_for_stay(
         t.train(lease(near(t.policy, batch(2, seed=i)), f"lease_{i}"))
     shelf = tmp_path / "versions/default/default"
     assert sorted(p.name for p in shelf.iterdir()) == ["0", "4", "5"]
-    assert [v.number for v in t.progress.versions] == [0, 4, 5]
-    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+    assert [v.number for v in t.learner.progress.versions] == [0, 4, 5]
+    assert len(list((tmp_path / "checkpoints" / "default").iterdir())) == 2
 
 
 def test_the_version_that_is_trained_stays_however_many_are_refused_after_it(
@@ -195,7 +196,7 @@ def test_the_gate_refuses_a_version_that_unlearned_and_the_parent_trains_on(
     assert "held-out" in why and version.status == VersionStatus.REFUSED and version.note == why
     assert (update.step, version.number, version.parent) == (2, 2, 1)
     assert same(weights_of(t), before) and same(t.optim.tensors(), moments)
-    assert t.progress.current.number == 1 and t.progress.last_lease == "lease_1"
+    assert t.learner.progress.current.number == 1 and t.learner.progress.last_lease == "lease_1"
     assert versions.read_manifest(Path(version.path)).canary is None
     t.optim.train = c.train
     _, version, why = t.train(lease(near(t.policy, batch(3, seed=8)), "lease_2"))
@@ -211,23 +212,23 @@ def test_a_resumed_trainer_still_knows_what_its_last_step_left_out_and_why(
     idle = replace(batch(1, seed=50)[0], hints=(), has_advantage=False)
     t.train(lease([*near(t.policy, batch(2)), idle], "lease_0"))
     again = trainer(folder, tmp_path, c, resume=True)
-    assert again.progress.left_out == {idle.id: "nothing_to_train"}
-    assert again.progress.last_why == ""
+    assert again.learner.progress.left_out == {idle.id: "nothing_to_train"}
+    assert again.learner.progress.last_why == ""
     again.optim.train = c.train.model_copy(update={"lr": 3.0})  # breaks the model
     _, _, why = again.train(lease(near(again.policy, batch(3, seed=7)), "lease_1"))
-    last = trainer(folder, tmp_path, c, resume=True).progress
+    last = trainer(folder, tmp_path, c, resume=True).learner.progress
     assert why and (last.last_lease, last.last_why, last.left_out) == ("lease_1", why, {})
 
 
 def test_the_gate_also_asks_earlier_liked_turns(tiny_llama_dir: Path, tmp_path: Path) -> None:
     t = trainer(tiny_llama_dir, tmp_path, config(lora={"rank": 4}, gate={"max_rise": 0.5}))
     liked = [replace(s, advantages=np.ones_like(s.advantages)) for s in near(t.policy, batch(2))]
-    t.gate.keep([*liked, replace(liked[0], advantages=-liked[0].advantages)])
-    assert len(t.gate.replay) == 2
-    assert t.gate.check(t.policy).why == ""
-    t.gate.replay.clear()
-    t.gate.keep([replace(s, logps=s.logps + 1.0) for s in liked])
-    verdict = t.gate.check(t.policy)
+    t.learner.gate.keep([*liked, replace(liked[0], advantages=-liked[0].advantages)])
+    assert len(t.learner.gate.replay) == 2
+    assert t.learner.gate.check(t.policy).why == ""
+    t.learner.gate.replay.clear()
+    t.learner.gate.keep([replace(s, logps=s.logps + 1.0) for s in liked])
+    verdict = t.learner.gate.check(t.policy)
     assert "people liked" in verdict.why and "held-out" not in verdict.why
 
 
@@ -237,7 +238,7 @@ def test_a_skipped_step_is_said_and_no_version_is_made(
     t = trainer(tiny_llama_dir, tmp_path, fast(4))
     update, version, why = t.train(lease(batch(2, mask=np.zeros(4, bool))))
     assert (update.step, version.number, why) == (0, 0, "nothing to train")
-    assert t.progress.last_lease == ""
+    assert t.learner.progress.last_lease == ""
 
 
 @pytest.mark.parametrize("rank", [0, 4])
@@ -256,7 +257,7 @@ def test_going_back_is_a_new_version_and_moments_start_again(
         with pytest.raises(ClawError, match="no such version"):
             t.roll_back(owner, "default", to)
     again = trainer(tiny_llama_dir, tmp_path, fast(rank, loss={"teacher": "ema"}), resume=True)
-    assert same(weights_of(again), first) and again.progress.current.number == 3
+    assert same(weights_of(again), first) and again.learner.progress.current.number == 3
 
 
 def test_the_canary_is_of_one_length_and_inside_the_texts(tiny_llama_dir: Path) -> None:
@@ -279,7 +280,7 @@ def test_the_manifest_knows_every_tensor_as_the_trainer_holds_it(
     """So a version whose tensors were exchanged or spoilt on the way to the disk serves nowhere."""
     t = trainer(tiny_llama_dir, tmp_path, fast(rank))
     t.train(lease(near(t.policy, batch(3)), "lease_0"))
-    folder = t.shelf.path(1)
+    folder = t.learner.shelf.path(1)
     manifest = versions.check_version(folder)
     (file,) = manifest.weight_files
     assert set(manifest.tensors) == set(load_file(folder / file))
@@ -296,5 +297,5 @@ def test_the_manifest_knows_every_tensor_as_the_trainer_holds_it(
         lm, f, **more, state_dict=exchanged(lm.state_dict())))
     t.train(lease(near(t.policy, batch(3, seed=7)), "lease_1"))
     with pytest.raises(versions.VersionError, match="the trainer's tensors") as caught:
-        versions.check_version(t.shelf.path(2))
+        versions.check_version(t.learner.shelf.path(2))
     assert a in str(caught.value)

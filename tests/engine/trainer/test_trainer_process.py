@@ -126,8 +126,9 @@ def test_killed_between_durable_and_ack_it_reports_the_lease_and_trains_nothing_
     actor.acknowledges, actor.heard = True, []
     trainer.start(resume=True)
     actor.until(lambda: "lease" in actor.types())
-    hello = actor.of("trainer.hello")[0]
-    assert (hello["last_lease"], hello["step"]) == (first, 1)
+    said = actor.of("trainer.hello")[0]
+    (hello,) = said["learners"]
+    assert (hello["last_lease"], hello["step"], said["step"]) == (first, 1, 1)
     assert [v["number"] for v in hello["versions"]] == [0, 1]
     assert hello["last_update"]["lease_id"] == first
     assert (hello["why"], hello["left_out"]) == ("", {})
@@ -176,7 +177,7 @@ def test_what_no_worker_serves_is_gone_back_from_and_what_is_refused_again_holds
     actor.heard, actor.waiting, count = [], batch(4, seed=400), len(actor.announced)
     trainer.start(resume=True)
     actor.until(lambda: "held" in {m["state"] for m in actor.of("trainer.beat")})
-    hello = actor.of("trainer.hello")[0]
+    (hello,) = actor.of("trainer.hello")[0]["learners"]
     assert {v["number"]: v["status"] for v in hello["versions"]} == {
         0: "published", 1: "published", 2: "refused", 3: "refused", 4: "published",
         5: "refused", 6: "refused"}

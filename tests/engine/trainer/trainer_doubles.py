@@ -84,7 +84,8 @@ class FakeActor:
             self.send(wire.Message("lease.acked", message.id))
 
     def _welcome(self, message: wire.Message) -> None:
-        self.leases.pop(message["last_lease"], None)
+        for learner in message["learners"]:
+            self.leases.pop(learner["last_lease"], None)
         released = [s for batch in self.leases.values() for s in batch]
         self.waiting, self.leases = released + self.waiting, {}
         self.send(wire.Message("trainer.welcome", message.id, {"released": len(released)}))

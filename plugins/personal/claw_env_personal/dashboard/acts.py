@@ -3,6 +3,7 @@
 Owns: what a form means. Does not own: whether it may be sent (`door`), what then happens (engine).
 """
 
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
@@ -10,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from claw.sdk import Engine, EngineError
 
-from .door import guarded
+from .door import guarded, owner_of
 
 MAX_PAUSE_H = 24 * 365
 
@@ -21,15 +22,18 @@ class Acts:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
+    async def _act(self, request: Request, what: str, **about: Any) -> dict[str, Any]:
+        return await self._engine.act(what, owner=owner_of(request), **about)
+
     async def pause(self, request: Request) -> Response:
         hours = _number(request, "hours", 0, MAX_PAUSE_H)
-        await self._engine.act("pause", seconds=hours * 3600.0)
+        await self._act(request, "pause", seconds=hours * 3600.0)
         return _back("/", "Learning goes on." if not hours else
                      "Learning is paused: what is said until then teaches nothing.")
 
     async def exclude(self, request: Request) -> Response:
         id, is_on = _text(request, "trace_id"), _text(request, "on") == "1"
-        done = await self._engine.act("exclude", trace_id=id, on=is_on)
+        done = await self._act(request, "exclude", trace_id=id, on=is_on)
         taken = int(done.get("taken_back") or 0)
         return _back(f"/conversations/{quote(id, safe='')}",
                      f"Never learned from this conversation from now on; {taken} turns taken back."
@@ -37,7 +41,7 @@ class Acts:
 
     async def forget(self, request: Request) -> Response:
         id = _text(request, "trace_id")
-        done = await self._engine.act("forget", session=id)
+        done = await self._act(request, "forget", session=id)
         learned = ", ".join(f"v{n}" for n in done.get("learned") or ())
         said = f"Forgotten: {done.get('forgotten', 0)} turns and all derived from them."
         if not learned:
@@ -48,18 +52,19 @@ class Acts:
 
     async def roll_back(self, request: Request) -> Response:
         number = _number(request, "number", 0, 1 << 31)
-        done = await self._engine.act("rollback", to=number)
+        done = await self._act(request, "rollback", to=number)
         return _back("/versions", f"v{done.get('number')} serves the weights of v{number}.")
 
     async def export(self, request: Request) -> Response:
-        done = await self._engine.act("export", number=_number(request, "number", 0, 1 << 31))
+        done = await self._act(request, "export", number=_number(request, "number", 0, 1 << 31))
         return _back("/versions", f"Written to {done.get('folder')}")
 
     async def feedback(self, request: Request) -> Response:
         """A thumb, words, or the reply as the person would have had it: outranks every judge."""
         id, edit = _text(request, "turn_id"), _optional(request, "edit")
         value, text = _number(request, "value", -1, 1), _optional(request, "text")
-        done = await self._engine.feedback(id, value, text, edit)
+        done = await self._engine.feedback(id, value, text, edit,
+                                           owner=owner_of(request))
         return _back(f"/turns/{quote(id, safe='')}", f"Taken: {done.get('status', 'kept')}.")
 
 

@@ -4,9 +4,9 @@ Owns: the login, the cookie, the check that a POST comes from our own page, and 
 keep a browser from doing more than these pages need.
 Does not own: the key of the API (`guard`), what the pages show.
 
-The cookie holds no key: a random id, signed with the key. It is `HttpOnly` and `SameSite=Strict`;
-a form carries a second signature of the same id, so that another page cannot send it. A new key
-ends every session.
+The cookie holds no key: a name and a random id, signed with the keys. It is `HttpOnly` and
+`SameSite=Strict`; a form carries a second signature of the same id, so that another page cannot
+send it. A new key ends the sessions that the old one began.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from claw.sdk import EngineError
+from claw.sdk import EngineError, People, Person
 
 COOKIE = "claw"
 MAX_AGE_S = 30 * 86400
@@ -41,30 +41,33 @@ Page = Callable[[Request], Awaitable[Response]]
 
 
 class Door:
-    """Sessions of browsers that know the key. Without a key every browser may enter."""
+    """Sessions of browsers that know a key. In a run without one every browser may enter."""
 
-    def __init__(self, key: str) -> None:
-        self.needs_key = bool(key)
-        self._key = key.encode() or secrets.token_bytes(32)
+    def __init__(self, people: People) -> None:
+        self.needs_key = bool(people.secret())
+        self._people = people
+        self._key = people.secret().encode() or secrets.token_bytes(32)
         # two runs on one host share a browser's cookies, whatever their ports
         self._cookie = f"{COOKIE}_{hashlib.sha256(b'name' + self._key).hexdigest()[:8]}"
 
-    def knows(self, key: str) -> bool:
-        return hmac.compare_digest(key.strip().encode("utf-8", "replace"), self._key)
-
     def session(self, request: Request) -> str:
         """Return the id of a browser that has logged in, or nothing."""
-        id, _, signed = request.cookies.get(self._cookie, "").partition(".")
+        id, _, signed = request.cookies.get(self._cookie, "").rpartition(".")
         is_ours = hmac.compare_digest(signed.encode(), self._signed("session", id).encode())
         return id if id and is_ours else ""
+
+    def person(self, request: Request) -> Person | None:
+        """Who has logged in here, as they are now."""
+        name, _, _ = self.session(request).rpartition("/")
+        return self._people.named(name) if name else None
 
     def token(self, request: Request) -> str:
         """Return what a form of this browser must carry."""
         return self._signed("form", self.session(request))
 
-    def enter(self, response: Response, *, is_https: bool) -> Response:
+    def enter(self, response: Response, person: Person, *, is_https: bool) -> Response:
         """Let this browser in from now on."""
-        id = secrets.token_urlsafe(18)
+        id = f"{person.name}/{secrets.token_urlsafe(18)}"
         response.set_cookie(
             self._cookie, f"{id}.{self._signed('session', id)}", max_age=MAX_AGE_S, path="/",
             httponly=True, samesite="strict", secure=is_https,
@@ -76,18 +79,22 @@ class Door:
         return response
 
     def _signed(self, what: str, id: str) -> str:
-        return hmac.new(self._key, f"{what}:{id}".encode("utf-8", "replace"), "sha256").hexdigest()
+        """With the run's key and a person's own: a new one of either ends the session."""
+        theirs = self._people.secret(id.rpartition("/")[0])
+        text = f"{what}:{theirs}:{id}".encode("utf-8", "replace")
+        return hmac.new(self._key, text, "sha256").hexdigest()
 
     # --- around pages ------------------------------------------------------------------------
 
     def page(self, made: Page) -> Page:
         """A page for browsers that have logged in; others are sent to the login."""
         async def answer(request: Request) -> Response:
-            if self.session(request):
+            if person := self.person(request):
+                request.state.person = person
                 return await made(request)
             if self.needs_key:
                 return RedirectResponse("/login", 303)
-            return self.enter(RedirectResponse(request.url.path, 303),
+            return self.enter(RedirectResponse(request.url.path, 303), Person(),
                               is_https=request.url.scheme == "https")
         return answer
 
@@ -95,16 +102,22 @@ class Door:
         """What changes something: only from a form of our own page."""
         async def answer(request: Request) -> Response:
             check_origin(request)
-            if not self.session(request):
+            person = self.person(request)
+            if person is None:
                 raise EngineError(403, "Log in first.", type="permission_error")
             form = await form_of(request)
             if not hmac.compare_digest(form.get("token", "").encode(),
                                        self.token(request).encode()):
                 raise EngineError(403, "This form is not of this session. Load the page again.",
                                   type="permission_error")
-            request.state.form = form
+            request.state.form, request.state.person = form, person
             return await made(request)
         return answer
+
+
+def owner_of(request: Request) -> str:
+    """Whose things a page shows and a form changes: those of who has logged in."""
+    return str(request.state.person.name)
 
 
 def check_origin(request: Request) -> None:

@@ -1,6 +1,6 @@
 """Updates while a page is open: server-sent events.
 
-Owns: one watcher that asks the engine, however many pages are open; the events they get.
+Owns: one watcher a person that asks the engine, however many pages are open; their events.
 Does not own: what a row looks like (`pages`).
 """
 
@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 
 from claw.sdk import Engine, EngineError
 
-from .door import guarded
+from .door import guarded, owner_of
 from .pages import Pages
 
 log = logging.getLogger(__name__)
@@ -35,22 +35,25 @@ class Live:
 
     def __init__(self, engine: Engine, pages: Pages, every_s: float = EVERY_S) -> None:
         self._engine, self._pages, self._every_s = engine, pages, every_s
-        self._open: set[asyncio.Queue[str]] = set()
-        self._watcher: asyncio.Task[None] | None = None
+        self._open: dict[str, set[asyncio.Queue[str]]] = {}
+        """pages by whose they are"""
+        self._watchers: dict[str, asyncio.Task[None]] = {}
 
     async def events(self, request: Request) -> Response:
         """GET /events"""
-        if len(self._open) >= MAX_PAGES:
+        if sum(len(pages) for pages in self._open.values()) >= MAX_PAGES:
             raise EngineError(503, "Too many open pages.", retry_after_s=30)
-        response = StreamingResponse(self._stream(), media_type="text/event-stream",
+        owner = owner_of(request)
+        response = StreamingResponse(self._stream(owner), media_type="text/event-stream",
                                      headers={"x-accel-buffering": "no"})
         return guarded(response)
 
-    async def _stream(self) -> AsyncGenerator[str, None]:
+    async def _stream(self, owner: str) -> AsyncGenerator[str, None]:
         queue: asyncio.Queue[str] = asyncio.Queue(MAX_BEHIND)
-        self._open.add(queue)
-        if self._watcher is None or self._watcher.done():
-            self._watcher = asyncio.create_task(self._watch())
+        pages = self._open.setdefault(owner, set())
+        pages.add(queue)
+        if owner not in self._watchers:
+            self._watchers[owner] = asyncio.create_task(self._watch(owner))
         try:
             yield "retry: 2000\n\n"
             while not queue.full():
@@ -59,32 +62,40 @@ class Live:
                 except TimeoutError:
                     yield ": quiet\n\n"
         finally:
-            self._open.discard(queue)
+            pages.discard(queue)
 
-    async def _watch(self) -> None:
-        """Ask while somebody looks."""
+    async def _watch(self, owner: str) -> None:
+        """Ask for one person while they look."""
+        try:
+            await self._tell_changes(owner, self._open[owner])
+        finally:
+            del self._watchers[owner], self._open[owner]
+
+    async def _tell_changes(self, owner: str, pages: set[asyncio.Queue[str]]) -> None:
         since, last = time.time(), ""
-        while self._open:
+        while pages:
             try:
-                changed = (await self._engine.look("turns", since=since, main=True))["turns"]
-                status = _status(await self._engine.status())
+                changed = (await self._engine.look("turns", owner=owner, since=since,
+                                                   main=True))["turns"]
+                status = _status(await self._engine.status(owner=owner))
             except EngineError as error:
                 log.info("the dashboard's watcher waits: %s", error.message)
                 await asyncio.sleep(self._every_s)
                 continue
             for turn in changed:
                 since = max(since, float(turn["updated"]))
-                self._tell("turn", {"id": turn["id"], "html": self._pages.row(turn)})
+                _tell(pages, "turn", {"id": turn["id"], "html": self._pages.row(turn)})
             if (said := json.dumps(status)) != last:
                 last = said
-                self._tell("status", status)
+                _tell(pages, "status", status)
             await asyncio.sleep(self._every_s)
 
-    def _tell(self, name: str, value: dict[str, Any]) -> None:
-        event = f"event: {name}\ndata: {json.dumps(value)}\n\n"
-        for queue in self._open:
-            if not queue.full():
-                queue.put_nowait(event)
+
+def _tell(pages: set[asyncio.Queue[str]], name: str, value: dict[str, Any]) -> None:
+    event = f"event: {name}\ndata: {json.dumps(value)}\n\n"
+    for queue in pages:
+        if not queue.full():
+            queue.put_nowait(event)
 
 
 def _status(status: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 
 from claw.sdk import Engine, EngineError
 
-from .door import Door, guarded
+from .door import Door, guarded, owner_of
 from .drawing import chart, shade
 
 HERE = Path(str(resources.files(__package__)))
@@ -39,7 +39,8 @@ class Pages:
         """Return a page with the headers that all have."""
         values |= {"path": request.url.path, "token": self._door.token(request),
                    "said": request.query_params.get("said", "")[:400],
-                   "needs_key": self._door.needs_key}
+                   "needs_key": self._door.needs_key,
+                   "person": getattr(request.state, "person", None)}
         status = int(values.pop("status_code", 200))
         text = self._templates.get_template(name).render(values)
         return guarded(HTMLResponse(clean(text), status_code=status))
@@ -51,14 +52,20 @@ class Pages:
     def failed(self, request: Request, error: EngineError) -> Response:
         return self.render("failed.html", request, error=error, status_code=error.status)
 
+    async def _look(self, request: Request, what: str, **about: Any) -> dict[str, Any]:
+        return await self._engine.look(what, owner=owner_of(request), **about)
+
+    async def _status(self, request: Request) -> dict[str, Any]:
+        return await self._engine.status(owner=owner_of(request))
+
     # --- pages -------------------------------------------------------------------------------
 
     async def home(self, request: Request) -> Response:
         """GET /: what it learned, from which words, what got worse; the newest turns."""
-        turns = await self._engine.look("turns", limit=RECENT, main=True)
-        learned = await self._engine.look("learning")
-        versions = (await self._engine.look("versions"))["versions"]
-        status = await self._engine.status()
+        turns = await self._look(request, "turns", limit=RECENT, main=True)
+        learned = await self._look(request, "learning")
+        versions = (await self._look(request, "versions"))["versions"]
+        status = await self._status(request)
         return self.render(
             "home.html", request, turns=turns["turns"], lessons=learned["lessons"],
             charts=curves(learned), worse=worse(versions, learned["max_rise"]), status=status,
@@ -69,7 +76,7 @@ class Pages:
 
     async def turn(self, request: Request) -> Response:
         """GET /turns/{id}"""
-        turn = await self._engine.look("turn", id=request.path_params["id"])
+        turn = await self._look(request, "turn", id=request.path_params["id"])
         if turn.get("state") == "forgotten":
             return self.render("forgotten.html", request)
         tokens = turn["tokens"]
@@ -80,30 +87,36 @@ class Pages:
 
     async def conversations(self, request: Request) -> Response:
         """GET /conversations"""
-        found = await self._engine.look("conversations")
+        found = await self._look(request, "conversations")
         return self.render("conversations.html", request, rows=found["conversations"])
 
     async def conversation(self, request: Request) -> Response:
         """GET /conversations/{id}; with ?forget=1 what forgetting it would do."""
         id = request.path_params["id"]
-        found = await self._engine.look("conversation", id=id)
+        found = await self._look(request, "conversation", id=id)
         about = None
         if request.query_params.get("forget"):
-            about = await self._engine.act("forget", session=id, only_look=True)
+            about = await self._engine.act("forget", owner=owner_of(request), session=id,
+                                           only_look=True)
         return self.render("conversation.html", request, talk=found, about=about)
 
     async def versions(self, request: Request) -> Response:
         """GET /versions"""
-        found = await self._engine.look("versions")
-        status = await self._engine.status()
+        found = await self._look(request, "versions")
+        status = await self._status(request)
         return self.render("versions.html", request, rows=found["versions"],
                            served=status.get("served_version", status.get("version", 0)),
                            max_rise=found["max_rise"])
 
     async def version(self, request: Request) -> Response:
         """GET /versions/{number}"""
-        found = await self._engine.look("version", id=request.path_params["number"])
+        found = await self._look(request, "version", id=request.path_params["number"])
         return self.render("version.html", request, version=found)
+
+    async def people(self, request: Request) -> Response:
+        """GET /people"""
+        found = await self._look(request, "people")
+        return self.render("people.html", request, rows=found["people"])
 
     async def compare(self, request: Request) -> Response:
         """GET /compare?a=1&b=2"""
@@ -111,7 +124,7 @@ class Pages:
             numbers = [int(request.query_params[name]) for name in ("a", "b")]
         except (KeyError, ValueError):
             raise EngineError(400, "Name two versions: /compare?a=1&b=2") from None
-        both = [await self._engine.look("version", id=number) for number in numbers]
+        both = [await self._look(request, "version", id=number) for number in numbers]
         return self.render("compare.html", request, both=both, rows=compared(*both))
 
 

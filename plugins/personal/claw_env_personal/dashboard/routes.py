@@ -10,7 +10,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from claw.sdk import Engine, EngineError
+from claw.sdk import Engine, EngineError, People
 
 from .acts import Acts
 from .door import Door, Page, check_origin, form_of, guarded
@@ -18,9 +18,9 @@ from .live import Live
 from .pages import HERE, Pages
 
 
-def routes(engine: Engine, key: str) -> list[Route | Mount]:
+def routes(engine: Engine, people: People) -> list[Route | Mount]:
     """Return the routes of the dashboard."""
-    door = Door(key)
+    door = Door(people)
     pages, acts = Pages(engine, door), Acts(engine)
     live = Live(engine, pages)
 
@@ -35,11 +35,12 @@ def routes(engine: Engine, key: str) -> list[Route | Mount]:
         show("/conversations", pages.conversations),
         show("/conversations/{id}", pages.conversation),
         show("/versions", pages.versions), show("/versions/{number:int}", pages.version),
-        show("/compare", pages.compare), show("/events", live.events),
+        show("/compare", pages.compare), show("/people", pages.people),
+        show("/events", live.events),
         act("pause", acts.pause), act("exclude", acts.exclude), act("forget", acts.forget),
         act("rollback", acts.roll_back), act("export", acts.export),
         act("feedback", acts.feedback),
-        Route("/login", _told(pages, _login(door, pages)), methods=["GET", "POST"]),
+        Route("/login", _told(pages, _login(door, people, pages)), methods=["GET", "POST"]),
         Route("/logout", _told(pages, door.act(_leave(door))), methods=["POST"]),
         Mount("/static", _Static(directory=HERE / "static")),
     ]
@@ -54,15 +55,16 @@ class _Static(StaticFiles):
         return response
 
 
-def _login(door: Door, pages: Pages) -> Page:
+def _login(door: Door, people: People, pages: Pages) -> Page:
     async def answer(request: Request) -> Response:
         if request.method == "GET":
             return pages.render("login.html", request, is_wrong=False)
         check_origin(request)
         form = await form_of(request)
-        if not door.knows(form.get("key", "")):
+        person = people.of(form.get("key", ""))
+        if person is None:
             return pages.render("login.html", request, is_wrong=True, status_code=403)
-        return guarded(door.enter(RedirectResponse("/", 303),
+        return guarded(door.enter(RedirectResponse("/", 303), person,
                                   is_https=request.url.scheme == "https"))
     return answer
 
