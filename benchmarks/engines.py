@@ -43,9 +43,11 @@ class Client:
         self.context = zmq.Context()
         address = f"ipc://{folder}/actor"
         self.socket = wire.open_socket(self.context, zmq.ROUTER, address, bind=True)
+        kind, _, way = kind.partition("-")
         config = {"worker": {"kind": kind, "slots": 16, "context": 512}, "lora": {"rank": 8},
                   "rollout": {"max_tokens": 64}}
-        config |= {"sglang": {"python": python}} if kind == "sglang" else {}
+        if kind == "sglang":
+            config["sglang"] = {"python": python, "weights": way or "folder"}
         spec = folder / "spec.json"
         spec.write_text(json.dumps({"config": config, "model_dir": str(model), "name": "w",
                                     "actor": address, "versions": ""}))
@@ -219,7 +221,8 @@ def gaps(worker: Client, scratch: Path, model: Path, kind: str, swaps: int) -> l
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--kinds", default="transformers,sglang,raw")
+    parser.add_argument("--kinds", default="transformers,sglang,raw",
+                        help="also sglang-tensors: full weights come in shared memory")
     parser.add_argument("--what", default="speed,lora,full", help="speed, swaps of lora, of full")
     parser.add_argument("--sglang", default=".venv-sglang/bin/python")
     parser.add_argument("--swaps", type=int, default=20, help="of each kind")

@@ -16,7 +16,7 @@ from typing import Any
 
 from claw.engine import wire
 from claw.engine.actor.store import NAME, Store, to_json
-from claw.records import Sample, Signal, Trace, Turn, TurnState, Version
+from claw.records import DEFAULT_OWNER, Sample, Signal, Trace, Turn, TurnState, Version
 
 __all__ = ["NAME", "Journal"]
 
@@ -132,9 +132,11 @@ class Journal(Store):
         """Return (turn id, id of the turn it continues) of a trace, oldest first."""
         return self.read("SELECT id, parent FROM turns WHERE trace_id=? ORDER BY rowid", trace_id)
 
-    def states(self) -> dict[str, int]:
-        """Return how many turns are in each state."""
-        return dict(self.read("SELECT state, COUNT(*) FROM turns GROUP BY state"))
+    def states(self) -> dict[tuple[str, str], int]:
+        """Return how many turns of each owner are in each state."""
+        rows = self.read("SELECT COALESCE(tr.owner, ?), t.state, COUNT(*) FROM turns t"
+                         " LEFT JOIN traces tr ON tr.id=t.trace_id GROUP BY 1, 2", DEFAULT_OWNER)
+        return {(owner, state): n for owner, state, n in rows}
 
     def _turn(self, id: str, body: str, state: str, reason: str) -> Turn:
         fields = json.loads(body) | {"state": state, "reason": reason}

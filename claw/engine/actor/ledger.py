@@ -23,7 +23,8 @@ class Ledger:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.live: dict[str, Turn] = {}
-        self.states: Counter[str] = Counter(journal.states())
+        self.states: Counter[tuple[str, str]] = Counter(journal.states())
+        """turns by owner and state"""
         self.reasons: Counter[str] = Counter()
         """why turns were skipped"""
         self.said: Counter[str] = Counter()
@@ -54,7 +55,7 @@ class Ledger:
         else:
             self.journal.put_turn(turn, parent=parent, render=render)
         self.live[turn.id] = turn
-        self.states[turn.state] += 1
+        self.states[turn.owner, turn.state] += 1
 
     async def finish(
         self, id: str, completion: Completion | None, reply: Message | None,
@@ -101,8 +102,8 @@ class Ledger:
         return self.live.get(id) or self.journal.turn(id)
 
     def _moved(self, old: Turn, new: Turn) -> None:
-        self.states[old.state] -= 1
-        self.states[new.state] += 1
+        self.states[old.owner, old.state] -= 1
+        self.states[new.owner, new.state] += 1
         if new.state is TurnState.SKIPPED:
             self.reasons[new.reason.partition(":")[0]] += 1
         if new.state in LIVE:
@@ -110,9 +111,13 @@ class Ledger:
         else:
             self.live.pop(new.id, None)
 
-    def counts(self) -> dict[str, int]:
-        """Return how many turns are in each state."""
-        return {str(state): n for state, n in self.states.items() if n}
+    def counts(self, owner: str = "") -> dict[str, int]:
+        """Return how many turns are in each state, of an owner or of everybody."""
+        found: Counter[str] = Counter()
+        for (whose, state), n in self.states.items():
+            if owner in ("", whose):
+                found[str(state)] += n
+        return {state: n for state, n in found.items() if n}
 
 
 def _may_follow(turn: Turn) -> bool:

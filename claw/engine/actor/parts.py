@@ -193,7 +193,7 @@ class Parts:
             "served_version": _served(workers, owner),
             "versions": self.published.rows(),
             "workers": workers,
-            "turns": self.ledger.counts(),
+            "turns": self.ledger.counts("" if owner == DEFAULT_OWNER else owner),
             "skipped": dict(self.ledger.reasons),
             "samples": {"waiting": len(self.buffer.waiting), "leased": leased},
             "sessions": {"open": len(self.sessions), "by": dict(self.sessions.counts),

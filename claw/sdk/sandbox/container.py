@@ -82,7 +82,8 @@ class Container(Session):
         with self._asking(), engine.speaking("a snapshot"):
             made: str = engine.api().commit(
                 self._id, repository or None, tag or None,
-                changes=[f'LABEL {owner.OWNER}="" {owner.SNAPSHOT}={json.dumps(kept)}'])["Id"]
+                changes=[f'LABEL {owner.OWNER}=""',  # one each: podman reads no further
+                         f"LABEL {owner.SNAPSHOT}={json.dumps(kept)}"])["Id"]
         if not name:
             reaper.remove_at_exit()
         return name or made
@@ -99,7 +100,7 @@ def remove(container_id: str) -> None:
     """Remove a container, which may be going by itself at this moment."""
     import docker
 
-    end = time.monotonic() + REMOVE_S
+    end, said = time.monotonic() + REMOVE_S, ""
     with engine.speaking("removing a sandbox"):
         while time.monotonic() < end:
             try:
@@ -107,10 +108,12 @@ def remove(container_id: str) -> None:
             except docker.errors.NotFound:
                 return
             except docker.errors.APIError as error:
-                if error.status_code != 409:  # its removal is under way
+                # 409: its removal is under way; podman's 500: it stopped at this moment
+                if error.status_code not in (409, 500):
                     raise
+                said = str(error.explanation)
             time.sleep(0.02)
-    raise SandboxError("a sandbox was not removed", found=container_id,
+    raise SandboxError("a sandbox was not removed", found=f"{container_id}: {said}",
                        do=f"docker rm -f {container_id[:12]}")
 
 

@@ -94,7 +94,7 @@ def test_a_transaction_is_whole_or_absent(tmp_path):
         journal.put_sample(sample("half"))
         journal.put_state(replace(t, state=TurnState.QUEUED))
         raise RuntimeError
-    assert journal.samples("waiting") == [] and journal.states() == {"waiting": 1}
+    assert journal.samples("waiting") == [] and journal.states() == {("default", "waiting"): 1}
 
 
 def test_another_format_and_no_journal_are_refused_by_name(tmp_path):
