@@ -61,7 +61,7 @@ class Meter:
         minute = [c.at for c in use.charges if c.at > now - MINUTE_S]
         if 0 < person.requests_per_minute <= len(minute):
             raise _refusal(f"{person.requests_per_minute} requests a minute", "requests",
-                           minute[-person.requests_per_minute] + MINUTE_S - now)
+                           minute[0] + MINUTE_S - now)
         if 0 < person.tokens_per_day <= (used := use.tokens()):
             raise _refusal(f"{person.tokens_per_day} tokens a day, and {used} are used", "tokens",
                            _until(use, used - person.tokens_per_day) + DAY_S - now)

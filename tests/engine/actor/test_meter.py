@@ -71,6 +71,15 @@ def test_a_request_counts_with_its_longest_reply_until_it_ends(metered):
     assert meter.used("bo") == 0 and meter.begin("bo", 5) is not None
 
 
+def test_the_wait_is_until_enough_of_the_day_has_gone(metered):
+    meter, clock, _ = metered
+    for tokens in (5, 40, 90):
+        meter.begin("bo", tokens)
+        clock.now += 10
+    # 135 are used: without the first 5 it is 130, without the next 40 it is 90
+    assert refused(meter, "bo").retry_after_s == pytest.approx(DAY_S - 20)
+
+
 def test_one_over_its_limit_leaves_the_others_alone_and_who_has_none_is_not_counted(metered):
     meter, _, _ = metered
     for _ in range(2):
