@@ -108,7 +108,8 @@ class ScriptedEngine:
         said = _words(line.text)[: ask.sampling.get("max_tokens", 1 << 30)]
         for index, word in enumerate(said):
             await asyncio.sleep(line.word_s if index else 0.0)
-            yield Event("text", turn_id, trace_id, word, (_token(index, word, ask),))
+            tokens = (_token(index, word, ask),) if "logprobs_k" in ask.sampling else ()
+            yield Event("text", turn_id, trace_id, word, tokens)
         if line.error is not None:
             raise line.error
         was_cut = len(said) < len(_words(line.text))
@@ -160,7 +161,7 @@ class ScriptedEngine:
 
 
 def _token(index: int, word: str, ask: Ask) -> dict[str, Any]:
-    count = int(ask.sampling.get("logprobs_k", 1))
+    count = int(ask.sampling["logprobs_k"])
     top = [[word, -0.5], *([f"other{i}", -1.0 - i] for i in range(count - 1))]
     return {"id": index, "token": word, "logprob": -0.5, "top": top}
 

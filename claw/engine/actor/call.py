@@ -140,12 +140,12 @@ def _checked(
     def fit(name: str, shape: tuple[int, ...], dtype: Any, fill: Any) -> np.ndarray:
         a = arrays.get(name)
         if a is not None and a.shape == shape and a.dtype.kind in "iuf":
-            return a.astype(dtype)
+            return a.astype(dtype, copy=False)
         if 0 not in shape:
             problems.append(f"{name} is {'missing' if a is None else f'of shape {a.shape}'}")
         return np.full(shape, fill, dtype)
 
-    ids = arrays["ids"].astype(np.int32)
+    ids = arrays["ids"].astype(np.int32, copy=False)
     logps = fit("logps", (n,), np.float32, np.nan)
     topk_ids = fit("topk_ids", (n, k), np.int32, -1)
     topk_logps = fit("topk_logps", (n, k), np.float32, np.nan)

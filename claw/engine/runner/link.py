@@ -95,6 +95,7 @@ class Link:
             await self._ask(message)
             yield pending
         finally:
+            pending.close()
             del self._pending[message.id]
 
     async def send(self, message: wire.Message) -> None:

@@ -91,7 +91,8 @@ async def wrong(s, question="What is the capital of France?"):
 
 def test_a_turn_goes_from_ask_to_trained_and_why_tells_it(play, chat, tmp_path):
     async def run(s):
-        first = await s.runner.say([user("What is the capital of France?")])
+        first = await s.runner.say([user("What is the capital of France?")],
+                                   sampling={"logprobs_k": 1})
         assert first["message"] == {"role": "assistant", "content": "Paris is big."}
         assert first["finish_reason"] == "stop" and first["usage"]["completion_tokens"] == 14
         texts = [m["text"] for m in s.runner.of("turn.text")]
@@ -101,6 +102,7 @@ def test_a_turn_goes_from_ask_to_trained_and_why_tells_it(play, chat, tmp_path):
         second = await s.runner.say(
             [user("What is the capital of France?"), first["message"], user(WRONG)])
         assert second["trace_id"] == first["trace_id"]
+        assert not any(m["tokens"] for m in s.runner.of("turn.text", id=second.id))
         lease, samples, _ = await s.trainer.lease()
         assert [x.turn_id for x in samples] == [first["turn_id"]]
         assert samples[0].advantages[0] == -1.0 and samples[0].mask.all()
