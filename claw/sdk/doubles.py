@@ -62,7 +62,9 @@ class ScriptedEngine:
         """the person's own version of the reply, beside each vote"""
         self.ended: list[str] = []
         self.version = 0
-        self.state: dict[str, Any] = {"workers": ["scripted"], "context": 4096}
+        self.state: dict[str, Any] = {"context": 4096, "workers": [
+            {"pid": 1, "kind": "scripted", "running": 0, "room": 8, "context": 4096,
+             "versions": [["default", "default", 0]], "tokens_per_s": 0.0}]}
         self.pages: dict[str, dict[str, Any]] = {}
         """what `look` returns, by `what`, or by `what/id` where an id is asked for"""
         self.acts: list[tuple[str, dict[str, Any]]] = []

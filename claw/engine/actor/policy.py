@@ -126,6 +126,11 @@ class Policy:
         else:
             call.end(None, GenerationError("deadline", "no token within the deadline"))
 
+    @property
+    def num_waiting(self) -> int:
+        """Calls that no worker has taken yet."""
+        return len(self._waiting)
+
     async def _leave(self, call: Call) -> None:
         """Take the call out of everything; tell its worker when it still samples."""
         was_over, peer = call.is_over and call.problem != "deadline", call.worker

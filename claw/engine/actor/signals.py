@@ -7,6 +7,7 @@ Does not own: what a judge thinks (`sdk.judges`), what a signal is worth (`credi
 import asyncio
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from difflib import SequenceMatcher
@@ -44,6 +45,7 @@ class Judging:
         self._queue: asyncio.Queue[tuple[Turn, dict[str, Any]]] = asyncio.Queue(MAX_QUEUE)
         self._tasks: list[asyncio.Task[None]] = []
         self.counts: Counter[str] = Counter()
+        self._num_asked, self._seconds = 0, 0.0
         self.refuses: Callable[[Turn], str] = lambda turn: ""
         """why nothing may be learned of a turn: then no judge sees it"""
 
@@ -92,10 +94,20 @@ class Judging:
         assert turn.reply is not None, "only an answered turn is judged"
         case = Case(turn.id, tuple(speech.words(turn.messages)), turn.reply, turn.next_state,
                     **about)
-        with boundary(Boundary.JUDGE):
-            # a judge has its own deadline; this one is for a judge that ignores it
-            verdict = await asyncio.wait_for(judge.judge(case), self._config.deadline_s * 1.5 + 5)
-            return read_verdict(verdict, turn, judge.name, self._config.max_hints)
+        began = time.perf_counter()
+        try:
+            with boundary(Boundary.JUDGE):
+                # a judge has its own deadline; this one is for a judge that ignores it
+                verdict = await asyncio.wait_for(judge.judge(case),
+                                                 self._config.deadline_s * 1.5 + 5)
+                return read_verdict(verdict, turn, judge.name, self._config.max_hints)
+        finally:
+            self._num_asked += 1
+            self._seconds += time.perf_counter() - began
+
+    def status(self) -> dict[str, float]:
+        """Return how many turns wait for a judge, how many had one, and how long that took."""
+        return {"waiting": self._queue.qsize(), "asked": self._num_asked, "seconds": self._seconds}
 
     async def settle(self, turn: Turn, signal: Signal) -> None:
         """Write a signal and pass it on, if the turn still wants one."""

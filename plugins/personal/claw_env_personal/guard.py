@@ -8,6 +8,7 @@ import hmac
 import logging
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from claw.sdk import EngineError
 
 from .errors import response_of
+from .metrics import PATH as METRICS
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +25,9 @@ log = logging.getLogger(__name__)
 class Guard:
     """Wraps an ASGI application."""
 
-    def __init__(self, app: ASGIApp, key: str) -> None:
-        self.app, self._key = app, key.encode()
+    def __init__(self, app: ASGIApp, key: str, count: Callable[[Scope, int], None]) -> None:
+        """`count` is told of each answer and its status; 0: nobody waited for it any more."""
+        self.app, self._key, self._count = app, key.encode(), count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -36,6 +39,7 @@ class Guard:
         await self._serve(scope, receive, answer)
         log.info("%s %s %r -> %s in %.0f ms", answer.request_id, scope["method"], scope["path"],
                  answer.status or "gone", 1000 * (time.monotonic() - began))
+        self._count(scope, answer.status)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         try:
@@ -52,7 +56,7 @@ class Guard:
 
     def _is_refused(self, scope: Scope) -> bool:
         path = scope["path"]
-        if not self._key or not (path == "/v1" or path.startswith("/v1/")):
+        if not self._key or not (path in ("/v1", METRICS) or path.startswith("/v1/")):
             return False
         scheme, _, key = _header(scope, b"authorization").partition(b" ")
         given = key.strip() if scheme.lower() == b"bearer" else _header(scope, b"x-api-key")
