@@ -23,6 +23,7 @@ from claw.engine.actor.crediting import Crediting
 from claw.engine.actor.episodes import Episodes
 from claw.engine.actor.gateway import Gateway, Send
 from claw.engine.actor.generation import Generation
+from claw.engine.actor.hindsight import Hindsight
 from claw.engine.actor.journal import Journal
 from claw.engine.actor.ledger import Ledger
 from claw.engine.actor.policy import Policy, new_call
@@ -64,6 +65,8 @@ class Parts:
         self.judging = Judging(self.ledger, judge, config.judge, self.crediting.judged)
         self.judging.refuses = self.crediting.refuses = self.consent.refusal
         self.talk = Conversations(config, self.journal, self.ledger, self.chat, self.judging)
+        self.hindsight = Hindsight(config.judge, self.ledger, self.crediting, judge)
+        self.talk.on_end = self.hindsight.ended
         self.episodes = Episodes(config, self.ledger, self.talk, self.judging, self.crediting)
         self.better = Better(config.better, self.journal, self.chat, self.policy, self.published,
                              self.consent, judge)
@@ -94,6 +97,7 @@ class Parts:
         began = time.monotonic()
         self.ledger.load()
         self.talk.load()
+        self.hindsight.load()
         self.episodes.load()
         for sample, created, _ in self.journal.samples("waiting"):
             self.buffer.add(sample, created)
@@ -118,6 +122,7 @@ class Parts:
         self.better.context = self.open_gateway.context
         self.better.tend()
         self.talk.end_idle()
+        self.hindsight.tend()
         await self.episodes.tend()
 
     async def forget(self, trace_ids: list[str]) -> int:
@@ -151,6 +156,7 @@ class Parts:
     async def stop(self) -> None:
         await self.better.stop()
         await self.open_gateway.stop()
+        await self.hindsight.stop()
         await self.judging.stop()
 
     # --- for judges --------------------------------------------------------------------------
