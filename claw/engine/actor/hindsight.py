@@ -76,6 +76,8 @@ class Hindsight:
 
     def tend(self) -> None:
         """Begin with conversations all of whose turns have been judged."""
+        if not self._pending:
+            return
         busy = {t.trace_id for t in self._ledger.live.values()
                 if t.state in (TurnState.OPEN, TurnState.JUDGING)}
         for id in [id for id in self._pending if id not in busy]:
