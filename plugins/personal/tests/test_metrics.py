@@ -93,8 +93,10 @@ def test_answers_are_counted_by_route_and_status_and_never_by_what_clients_write
 
 def test_tokens_and_times_are_measured_for_whole_and_streamed_answers(served: Any) -> None:
     address, _ = served(Line("one two three four", wait_s=0.3, word_s=0.06))
+    began = time.monotonic()
     hello(address)
     list(hello(address, stream=True))
+    took = time.monotonic() - began
     seen = scrape(address)
     assert seen("claw_tokens_total", owner="default", direction="in") == 4
     assert seen("claw_tokens_total", owner="default", direction="out") == 8
@@ -104,6 +106,8 @@ def test_tokens_and_times_are_measured_for_whole_and_streamed_answers(served: An
     assert seen("claw_inter_token_seconds_count") == 6
     assert seen("claw_inter_token_seconds_sum") >= 0.36
     assert seen("claw_inter_token_seconds_bucket", le="0.05") == 0
+    first, between = (seen(f"claw_{n}_token_seconds_sum") for n in ("first", "inter"))
+    assert first + between < took
 
 
 def test_a_client_that_leaves_is_counted_without_a_status(served: Any) -> None:
