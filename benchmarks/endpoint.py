@@ -63,6 +63,9 @@ async def _compare(folder: Path, options: argparse.Namespace) -> None:
     alone, served = [], []
     run = runs.start(folder / "run", _empty(folder), words, str(model))
     try:
+        while run.status()["trainer"].get("state") != "waiting":
+            await asyncio.sleep(0.5)  # what loads its weights is not the endpoint
+            run.check()
         async with bare(folder, model, words, options) as ask:
             for number in range(options.rounds):
                 alone.append(await _measure(ask, number, options))

@@ -40,6 +40,8 @@ JOINED = 256 * 1024
 """bytes up to which the arrays of a message share one frame"""
 ALIGNED = 8
 """arrays in a shared frame begin at multiples of it"""
+MAX_AT_ONCE = 64
+"""messages that are taken from a socket before others have their turn"""
 HIGH_WATER = 1000
 """messages that may queue on a socket; peers use credit, so this is never reached in health"""
 LOCAL_BUFFER = 1 << 20
@@ -130,6 +132,25 @@ def receive(socket: Any) -> list[memoryview]:
     return [frame.buffer for frame in socket.recv_multipart(copy=False)]
 
 
+class Inbox:
+    """What an asyncio socket has received, all of it at a wake-up: awaiting each message by itself
+    costs more than most messages do."""
+
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+        self._at_once = zmq.Socket.shadow(socket.underlying)
+
+    async def following(self) -> list[list[bytes]]:
+        """Return the frames of the messages that are there; wait until there is one."""
+        found: list[list[bytes]] = []
+        try:
+            while len(found) < MAX_AT_ONCE:
+                found.append(self._at_once.recv_multipart(zmq.DONTWAIT))
+        except zmq.Again:
+            pass
+        return found or [await self._socket.recv_multipart()]
+
+
 def _header(raw: bytes | memoryview) -> dict[str, Any]:
     try:
         header = msgpack.unpackb(
@@ -164,7 +185,8 @@ def _array(spec: Any, wanted: int, raw: bytes | memoryview) -> np.ndarray:
     name, dtype, shape = spec
     if wanted != len(raw) or wanted > MAX_ARRAY:
         raise WireError(f"array {name!r} of {dtype}{shape} needs {wanted} bytes; {len(raw)} came")
-    return np.frombuffer(raw, _DTYPES[dtype]).reshape(shape)
+    flat = np.frombuffer(raw, _DTYPES[dtype])
+    return flat if len(shape) == 1 else flat.reshape(shape)
 
 
 def _num_bytes(spec: Any) -> int:
