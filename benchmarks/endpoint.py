@@ -2,7 +2,8 @@
 
 The same prompts go to a worker over its socket and, in the same run, to a second worker behind the
 actor and the HTTP endpoint. The worker is scripted and says a token every `--pace-ms`, so that what
-is measured is what stands around it.
+is measured is what stands around it. The two take turns, round by round, so that what else the
+machine does counts for both; the table shows the medians of the rounds.
 
     one      whole time of one streamed answer after the other, and to its first token
     streams  tokens a second with so many answers at once
@@ -47,9 +48,10 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m", help="whose tokenizer and template")
     parser.add_argument("--pace-ms", type=float, default=20.0)
     parser.add_argument("--tokens", type=int, default=32)
-    parser.add_argument("--requests", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--requests", type=int, default=10, help="of a round, one after the other")
     parser.add_argument("--streams", type=int, default=32)
-    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of a round, for the streams")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="claw-bench-") as folder:
         asyncio.run(_compare(Path(folder), options))
@@ -58,11 +60,16 @@ def main() -> None:
 async def _compare(folder: Path, options: argparse.Namespace) -> None:
     model = _scripted(folder / "model", options)
     words = ["worker.kind=scripted", f"worker.slots={options.streams}", "judge.kind=none"]
-    async with bare(folder, model, words, options) as ask:
-        alone = await _measure(ask, options)
+    alone, served = [], []
     run = runs.start(folder / "run", _empty(folder), words, str(model))
     try:
-        served = await _measure(over_http(run, options), options)
+        while run.status()["trainer"].get("state") != "waiting":
+            await asyncio.sleep(0.5)  # what loads its weights is not the endpoint
+            run.check()
+        async with bare(folder, model, words, options) as ask:
+            for number in range(options.rounds):
+                alone.append(await _measure(ask, number, options))
+                served.append(await _measure(over_http(run, options), number, options))
     finally:
         run.stop()
     _show(alone, served, options)
@@ -175,11 +182,12 @@ def over_http(run: runs.Run, options: argparse.Namespace) -> Ask:
 # --- measuring -------------------------------------------------------------------------------
 
 
-async def _measure(ask: Ask, options: argparse.Namespace) -> dict[str, float]:
-    for number in range(3):
-        await ask(-1 - number)
-    one = [await ask(number) for number in range(options.requests)]
-    numbers, until = iter(range(10_000, 1_000_000)), time.perf_counter() + options.seconds
+async def _measure(ask: Ask, number: int, options: argparse.Namespace) -> dict[str, float]:
+    numbers = iter(range(1_000_000 * number, 1_000_000 * (number + 1)))
+    for _ in range(3):
+        await ask(next(numbers))
+    one = [await ask(next(numbers)) for _ in range(options.requests)]
+    until = time.perf_counter() + options.seconds
 
     async def stream() -> int:
         done = 0
@@ -197,16 +205,21 @@ async def _measure(ask: Ask, options: argparse.Namespace) -> dict[str, float]:
     }
 
 
-def _show(alone: dict[str, float], served: dict[str, float], options: argparse.Namespace) -> None:
-    table = Table(title=f"{options.tokens} tokens at {options.pace_ms:g} ms, {describe()}",
-                  title_justify="left")
+Rounds = list[dict[str, float]]
+
+
+def _show(alone: Rounds, served: Rounds, options: argparse.Namespace) -> None:
+    table = Table(title=f"{options.tokens} tokens at {options.pace_ms:g} ms, {options.rounds} "
+                  f"rounds, load {os.getloadavg()[0]:.1f}, {describe()}", title_justify="left")
     for column in ("", "bare worker", "endpoint", "difference"):
         table.add_column(column, justify="right")
     for name, label, unit in (("first", "to the first token", "ms"), ("one", "one answer", "ms"),
                               ("tokens_per_s", f"{options.streams} streams", "tokens/s")):
-        a, b = alone[name], served[name]
-        more = f"{b - a:+.1f} ms" if unit == "ms" else f"{100 * (b - a) / a:+.1f} %"
-        table.add_row(label, f"{a:.1f} {unit}", f"{b:.1f} {unit}", more)
+        pairs = [(a[name], b[name]) for a, b in zip(alone, served, strict=True)]
+        a, b = (statistics.median(values) for values in zip(*pairs, strict=True))
+        more = statistics.median(y - x if unit == "ms" else 100 * (y - x) / x for x, y in pairs)
+        table.add_row(label, f"{a:.1f} {unit}", f"{b:.1f} {unit}",
+                      f"{more:+.1f} {unit if unit == 'ms' else '%'}")
     console.print(table)
 
 

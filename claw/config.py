@@ -239,6 +239,9 @@ class JudgeConfig(Section):
     """asks again when an answer cannot be read"""
     parallel: int = Field(8, ge=1)
     """turns judged at once"""
+    hindsight: bool = False
+    """when a conversation has ended, what the whole of it shows that the person wants becomes a
+    hint for those of its turns that have none"""
 
 
 class CreditConfig(Section):
@@ -377,6 +380,10 @@ def conflicts(c: RunConfig) -> list[str]:
         found.append("is.cap has no effect in mode behaviour; set is.mode = \"proximal\"")
     if c.judge.base_url and c.judge.kind != "model":
         found.append(f"judge.base_url has no effect: judge.kind is {c.judge.kind!r}")
+    if c.judge.hindsight and c.judge.kind not in ("rules", "model"):
+        found.append(f"judge.hindsight has no effect: judge.kind is {c.judge.kind!r}")
+    if c.judge.hindsight and (is_grpo_only or not c.judge.max_hints or not c.loss.w_opd):
+        found.append("judge.hindsight has no effect: nothing learns from hints")
     if not c.better.questions and c.better != BetterConfig():
         found.append("[better] has no effect: better.questions is 0")
     if c.rollout.max_tokens >= c.worker.context:

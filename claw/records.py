@@ -196,6 +196,11 @@ class Signal:
     """directive signals: 1 to 3 sentences each"""
     reason: str = ""
 
+    @property
+    def is_hint_only(self) -> bool:
+        """Whether it was never meant to say how good the turn was."""
+        return bool(self.hints) and not self.votes and self.vote is None and self.number is None
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:

@@ -77,6 +77,9 @@ def test_an_override_through_a_value_is_refused():
     (("worker.kind=sglang", "lora.rank=0", "sglang.weights=group", "sglang.group_s=50"),
      "at most a third of sglang.stall_s"),
     (("judge.base_url=http://x",), "judge.base_url has no effect"),
+    (("judge.hindsight=true", "judge.kind=none"), "judge.hindsight has no effect"),
+    (("judge.hindsight=true", "train.method=grpo"), "nothing learns from hints"),
+    (("judge.hindsight=true", "judge.max_hints=0"), "nothing learns from hints"),
     (("rollout.max_tokens=4096",), "no room for a prompt"),
     (("train.method=grpo", "loss.subset=teacher"), "loss.subset has no effect"),
 ])

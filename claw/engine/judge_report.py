@@ -72,7 +72,8 @@ def audit(run: Path) -> dict[str, Audit]:
             thumbs = [s.vote for s in signals if s.judge == PERSON and s.vote]
             length = journal.read("SELECT shape FROM arrays WHERE record=? AND"
                                   " name='completion.ids'", id)
-            for name, signal in {s.judge: s for s in signals if s.judge != PERSON}.items():
+            votes = {s.judge: s for s in signals if s.judge != PERSON and not s.is_hint_only}
+            for name, signal in votes.items():
                 _count(found.setdefault(name, Audit()), signal, thumbs[-1] if thumbs else 0,
                        json.loads(length[0][0])[0] if length else 0, int(index))
     finally:

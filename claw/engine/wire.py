@@ -11,7 +11,7 @@ more than its copy. Nothing is pickled; numbers travel as arrays, never as lists
 
 import dataclasses
 import enum
-import math
+import functools
 import os
 import stat
 import types
@@ -40,6 +40,8 @@ JOINED = 256 * 1024
 """bytes up to which the arrays of a message share one frame"""
 ALIGNED = 8
 """arrays in a shared frame begin at multiples of it"""
+MAX_AT_ONCE = 64
+"""messages that are taken from a socket before others have their turn"""
 HIGH_WATER = 1000
 """messages that may queue on a socket; peers use credit, so this is never reached in health"""
 LOCAL_BUFFER = 1 << 20
@@ -107,17 +109,46 @@ def decode(frames: Sequence[bytes | memoryview]) -> Message:
         raise WireError(f"a message has 1 to {MAX_FRAMES} frames; found {len(frames)}")
     header = _header(frames[0])
     specs = header["arrays"]
+    sizes = [_num_bytes(spec) for spec in specs]
     if len(specs) > 1 and len(frames) == 2:
-        frames = [frames[0], *_split(specs, memoryview(frames[1]))]
+        frames = [frames[0], *_split(sizes, memoryview(frames[1]))]
     if len(specs) != len(frames) - 1:
         raise WireError(f"header names {len(specs)} arrays; {len(frames) - 1} frames followed")
-    arrays = dict(_array(spec, raw) for spec, raw in zip(specs, frames[1:], strict=True))
+    arrays = {
+        spec[0]: _array(spec, size, raw)
+        for spec, size, raw in zip(specs, sizes, frames[1:], strict=True)
+    }
     return Message(header["type"], header["id"], header["fields"], arrays)
+
+
+def name_of(frames: Sequence[bytes | memoryview]) -> tuple[str, str]:
+    """Return (type, id) of a message that is only passed on; its arrays are not looked at."""
+    header = _header(frames[0])
+    return header["type"], header["id"]
 
 
 def receive(socket: Any) -> list[memoryview]:
     """Return the frames of the next message where ZeroMQ put them: large arrays are not copied."""
     return [frame.buffer for frame in socket.recv_multipart(copy=False)]
+
+
+class Inbox:
+    """What an asyncio socket has received, all of it at a wake-up: awaiting each message by itself
+    costs more than most messages do."""
+
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+        self._at_once = zmq.Socket.shadow(socket.underlying)
+
+    async def following(self) -> list[list[bytes]]:
+        """Return the frames of the messages that are there; wait until there is one."""
+        found: list[list[bytes]] = []
+        try:
+            while len(found) < MAX_AT_ONCE:
+                found.append(self._at_once.recv_multipart(zmq.DONTWAIT))
+        except zmq.Again:
+            pass
+        return found or [await self._socket.recv_multipart()]
 
 
 def _header(raw: bytes | memoryview) -> dict[str, Any]:
@@ -139,11 +170,10 @@ def _header(raw: bytes | memoryview) -> dict[str, Any]:
     return header
 
 
-def _split(specs: list[Any], raw: memoryview) -> list[memoryview]:
+def _split(sizes: list[int], raw: memoryview) -> list[memoryview]:
     """The arrays that share a frame; one that ends too early leaves pieces that are too short."""
     pieces, at = [], 0
-    for spec in specs:
-        size = _num_bytes(spec)
+    for size in sizes:
         pieces.append(raw[at : at + size])
         at += size + -size % ALIGNED
     if at != len(raw):
@@ -151,12 +181,12 @@ def _split(specs: list[Any], raw: memoryview) -> list[memoryview]:
     return pieces
 
 
-def _array(spec: Any, raw: bytes | memoryview) -> tuple[str, np.ndarray]:
-    wanted = _num_bytes(spec)
+def _array(spec: Any, wanted: int, raw: bytes | memoryview) -> np.ndarray:
     name, dtype, shape = spec
     if wanted != len(raw) or wanted > MAX_ARRAY:
         raise WireError(f"array {name!r} of {dtype}{shape} needs {wanted} bytes; {len(raw)} came")
-    return name, np.frombuffer(raw, _DTYPES[dtype]).reshape(shape)
+    flat = np.frombuffer(raw, _DTYPES[dtype])
+    return flat if len(shape) == 1 else flat.reshape(shape)
 
 
 def _num_bytes(spec: Any) -> int:
@@ -166,9 +196,14 @@ def _num_bytes(spec: Any) -> int:
     name, dtype, shape = spec
     if not isinstance(name, str) or not isinstance(dtype, str) or dtype not in _DTYPES:
         raise WireError(f"array {name!r} has dtype {dtype!r}; allowed: {sorted(_DTYPES)}")
-    if not all(isinstance(n, int) and 0 <= n <= MAX_ARRAY for n in shape) or len(shape) > 8:
+    size = _DTYPES[dtype].itemsize
+    for n in shape:
+        if type(n) is not int or not 0 <= n <= MAX_ARRAY:
+            raise WireError(f"array {name!r} has an impossible shape {shape!r}")
+        size *= n
+    if len(shape) > 8:
         raise WireError(f"array {name!r} has an impossible shape {shape!r}")
-    return math.prod(shape) * _DTYPES[dtype].itemsize
+    return size
 
 
 # --- records ---------------------------------------------------------------------------------
@@ -181,18 +216,18 @@ def pack(record: Any, prefix: str = "") -> tuple[dict[str, Any], dict[str, np.nd
     """
     fields: dict[str, Any] = {}
     arrays: dict[str, np.ndarray] = {}
-    for f in dataclasses.fields(record):
-        value, name = getattr(record, f.name), prefix + f.name
+    for own in _hints(type(record)):
+        value, name = getattr(record, own), prefix + own
         if isinstance(value, np.ndarray):
             arrays[name] = value
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields[f.name], inner = pack(value, name + ".")
+            fields[own], inner = pack(value, name + ".")
             arrays |= inner
         elif isinstance(value, tuple) and value and isinstance(value[0], np.ndarray):
-            fields[f.name] = len(value)
+            fields[own] = len(value)
             arrays |= {f"{name}.{i}": a for i, a in enumerate(value)}
         else:
-            fields[f.name] = list(value) if isinstance(value, tuple) else value
+            fields[own] = list(value) if isinstance(value, tuple) else value
     return {k: _plain(v) for k, v in fields.items()}, arrays
 
 
@@ -202,21 +237,28 @@ def unpack(
     """Rebuild a record of `kind` from what `pack` made; unknown or missing parts are refused."""
     if not isinstance(fields, dict):
         raise WireError(f"a {kind.__name__} is a map of fields; a {type(fields).__name__} came")
-    hints = typing.get_type_hints(kind, localns={"np": np})  # records name it without importing
+    hints = _hints(kind)
     values: dict[str, Any] = {}
-    for f in dataclasses.fields(kind):
-        name, hint = prefix + f.name, hints[f.name]
+    for own, hint in hints.items():
+        name = prefix + own
         if name in arrays:
-            values[f.name] = arrays[name]
-        elif f.name in fields:
-            values[f.name] = _restore(hint, fields[f.name], arrays, name)
-    unknown = set(fields) - {f.name for f in dataclasses.fields(kind)}
+            values[own] = arrays[name]
+        elif own in fields:
+            values[own] = _restore(hint, fields[own], arrays, name)
+    unknown = fields.keys() - hints.keys()
     if unknown:
         raise WireError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
     try:
         return kind(**values)
     except (TypeError, ValueError) as error:
         raise WireError(f"not a {kind.__name__}: {error}") from error
+
+
+@functools.cache  # a record's types are read from their text, which costs more than a message
+def _hints(kind: type) -> dict[str, Any]:
+    """The type of each field of a record, in order."""
+    hints = typing.get_type_hints(kind, localns={"np": np})  # records name it without importing
+    return {f.name: hints[f.name] for f in dataclasses.fields(kind)}
 
 
 def _plain(value: Any) -> Any:

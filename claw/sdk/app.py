@@ -17,7 +17,8 @@ class Ask:
     messages: list[Message]
     tools: list[dict[str, Any]] = field(default_factory=list)
     sampling: dict[str, Any] = field(default_factory=dict)
-    """any of temperature, top_p, top_k, max_tokens, seed, stop, logprobs_k"""
+    """any of temperature, top_p, top_k, max_tokens, seed, stop, logprobs_k; the last one, also
+    when it is 0, asks for the events' tokens"""
     session: str = ""
     """a session id the client named; empty lets the engine find the conversation"""
     kind: str = ""
@@ -40,7 +41,8 @@ class Event:
     text: str = ""
     """new text (type text)"""
     tokens: tuple[dict[str, Any], ...] = ()
-    """per sampled token: id, token, logprob, top (list of [token, logprob]); type text"""
+    """per sampled token, for an ask with logprobs_k: id, token, logprob, top (list of [token,
+    logprob]); type text"""
     reasoning: str = ""
     """new thinking, which comes before the text (type text)"""
     message: Message | None = None

@@ -84,7 +84,9 @@ class ScriptedEngine:
         """the person's own version of the reply, beside each vote"""
         self.ended: list[str] = []
         self.version = 0
-        self.state: dict[str, Any] = {"workers": ["scripted"], "context": 4096}
+        self.state: dict[str, Any] = {"context": 4096, "workers": [
+            {"pid": 1, "kind": "scripted", "running": 0, "room": 8, "context": 4096,
+             "versions": [["default", "default", 0]], "tokens_per_s": 0.0}]}
         self.pages: dict[str, dict[str, Any]] = {}
         """what `look` returns, by `what`, or by `what/id` where an id is asked for"""
         self.acts: list[tuple[str, dict[str, Any]]] = []
@@ -130,7 +132,8 @@ class ScriptedEngine:
         said = _words(line.text)[: ask.sampling.get("max_tokens", 1 << 30)]
         for index, word in enumerate(said):
             await asyncio.sleep(line.word_s if index else 0.0)
-            yield Event("text", turn_id, trace_id, word, (_token(index, word, ask),))
+            tokens = (_token(index, word, ask),) if "logprobs_k" in ask.sampling else ()
+            yield Event("text", turn_id, trace_id, word, tokens)
         if line.error is not None:
             raise line.error
         was_cut = len(said) < len(_words(line.text))
@@ -187,7 +190,7 @@ class ScriptedEngine:
 
 
 def _token(index: int, word: str, ask: Ask) -> dict[str, Any]:
-    count = int(ask.sampling.get("logprobs_k", 1))
+    count = int(ask.sampling["logprobs_k"])
     top = [[word, -0.5], *([f"other{i}", -1.0 - i] for i in range(count - 1))]
     return {"id": index, "token": word, "logprob": -0.5, "top": top}
 

@@ -41,6 +41,9 @@ class Verdict:
 class Judge(Protocol):
     """Votes on turns. Stateless between cases.
 
+    A judge of the engine may also `look_back(said: tuple[Message, ...]) -> tuple[str, ...]`: find
+    what a person's whole conversation shows that they want of every reply (`judge.hindsight`).
+
     One that reads no words but runs tests or compares answers sets `is_checker = True`: everything
     that it says is then shown under `checker:<name>`.
     """

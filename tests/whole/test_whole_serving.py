@@ -5,6 +5,7 @@ import json
 import httpx
 import openai
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from system import System, until
 from talk import CORRECTION, THANKS, Heard, ask, listen, people
 
@@ -85,6 +86,28 @@ def test_every_turn_comes_to_one_state_with_a_reason(system: System) -> None:
         assert trained == (state == "trained"), id
     counts = system.status()["turns"]
     assert sum(counts.values()) == len(rows)
+
+
+def test_a_scrape_says_what_the_journal_and_the_status_say(system: System) -> None:
+    system.settle()
+    answer = httpx.get(f"{system.base_url.removesuffix('/v1')}/metrics",
+                       headers={"authorization": f"Bearer {system.key}"})
+    assert answer.status_code == 200, answer.text
+    seen = {(s.name, *s.labels.values()): s.value
+            for family in text_string_to_metric_families(answer.text) for s in family.samples}
+    states = system.rows("SELECT state, COUNT(*) FROM turns GROUP BY state")
+    assert {("claw_turns", state): n for state, n in states}.items() <= seen.items()
+    status = system.status()
+    assert seen["claw_version_served", "default"] == status["served_version"] > 0
+    assert seen["claw_train_step",] == status["trainer"]["step"]
+    assert seen["claw_workers",] == 1 and seen["claw_up",] == 1
+    assert seen["claw_judge_seconds_count",] == status["judging"]["asked"] > 0
+    [[sampled]] = system.rows("SELECT SUM(json_extract(shape, '$[0]')) FROM arrays WHERE"
+                              " name='completion.ids' AND record IN (SELECT id FROM turns)")
+    assert 0 < seen["claw_tokens_total", "default", "out"] <= sampled
+    route = "/v1/chat/completions"
+    answers = seen["claw_http_requests_total", route, "200"]
+    assert 0 < seen["claw_first_token_seconds_count",] <= answers  # an empty one has no first text
 
 
 def test_claw_why_tells_the_whole_story_of_a_trained_turn(system: System) -> None:

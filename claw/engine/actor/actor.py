@@ -82,20 +82,27 @@ class Actor:
             await self._end([*tasks, stopped])
 
     async def _listen(self, name: str, heard: Callable[[bytes, Message], Awaitable[bool]]) -> None:
-        socket = self._sockets[name]
+        inbox = wire.Inbox(self._sockets[name])
         while True:
-            peer, *frames = await socket.recv_multipart()
-            id = ""
-            try:
-                message = wire.decode(frames)
-                id = message.id
-                if not await heard(peer, message):
-                    raise WireError(f"{name} send no message of type {message.type!r}")
-            except (WireError, TypeError, ValueError, KeyError, AttributeError) as error:
-                await self._refuse(name, peer, id, error)
-            except Exception:  # one message must not end the actor
-                log.exception("a message from %s failed", name)
-                self.garbage[name] += 1
+            for peer, *frames in await inbox.following():
+                await self._take(name, heard, peer, frames)
+            await asyncio.sleep(0)
+
+    async def _take(
+        self, name: str, heard: Callable[[bytes, Message], Awaitable[bool]], peer: bytes,
+        frames: list[bytes],
+    ) -> None:
+        id = ""
+        try:
+            message = wire.decode(frames)
+            id = message.id
+            if not await heard(peer, message):
+                raise WireError(f"{name} send no message of type {message.type!r}")
+        except (WireError, TypeError, ValueError, KeyError, AttributeError) as error:
+            await self._refuse(name, peer, id, error)
+        except Exception:  # one message must not end the actor
+            log.exception("a message from %s failed", name)
+            self.garbage[name] += 1
 
     async def _refuse(self, name: str, peer: bytes, id: str, error: Exception) -> None:
         """What a peer sent is no message of this link: count it and say so."""

@@ -17,6 +17,8 @@ class Answer:
     """The events `turn.start`, `turn.text`..., `turn.done` or `turn.error` of one turn."""
 
     turn_id: str
+    reports: bool = False
+    """whether each token is told with its log-prob"""
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """bounded by the reply's max_tokens"""
     task: asyncio.Task[None] | None = None

@@ -170,8 +170,8 @@ class Better:
         sampling = Sampling(temperature=0.0, max_tokens=self._config.max_tokens, logprobs_k=0)
         call = new_call(new_id("panel"), prompt.ids, sampling, session="", owner=owner,
                         adapter=ADAPTER, deadline_s=self._config.deadline_s)
-        async for chunk in self._policy.generate(call):
-            if len(chunk.versions) and int(chunk.versions[-1]) != number:
+        async for new in self._policy.generate(call):
+            if any(int(v) != number for chunk in new for v in chunk.versions[-1:]):
                 raise Replaced
         ids = [int(i) for chunk in call.chunks for i in chunk.ids]
         is_cut = not ids or ids[-1] not in self._chat.stop_ids

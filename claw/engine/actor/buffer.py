@@ -150,6 +150,10 @@ class Buffer:
             self._seen.pop(_digest(waiting.sample), None)
         return waiting.sample if waiting else None
 
+    def by_owner(self) -> dict[str, int]:
+        """Return how many samples of each owner wait."""
+        return dict(Counter(w.sample.owner for w in self.waiting.values()))
+
     def take_dropped(self) -> dict[str, int]:
         """Return what was dropped since the last call, by reason."""
         counts, self.dropped = dict(self.dropped), Counter()

@@ -4,6 +4,7 @@ Owns: putting chunks together in order, checking them. Does not own: sockets, wo
 """
 
 import asyncio
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -140,21 +141,23 @@ def _checked(
     def fit(name: str, shape: tuple[int, ...], dtype: Any, fill: Any) -> np.ndarray:
         a = arrays.get(name)
         if a is not None and a.shape == shape and a.dtype.kind in "iuf":
-            return a.astype(dtype)
+            return a.astype(dtype, copy=False)
         if 0 not in shape:
             problems.append(f"{name} is {'missing' if a is None else f'of shape {a.shape}'}")
         return np.full(shape, fill, dtype)
 
-    ids = arrays["ids"].astype(np.int32)
+    ids = arrays["ids"].astype(np.int32, copy=False)
     logps = fit("logps", (n,), np.float32, np.nan)
     topk_ids = fit("topk_ids", (n, k), np.int32, -1)
     topk_logps = fit("topk_logps", (n, k), np.float32, np.nan)
     versions = fit("versions", (n,), np.int32, -1)
-    if not problems and not (np.isfinite(logps).all() and (logps <= 1e-3).all()):
+    # a chunk is a token or a few: lists are looked through sooner than numpy is called
+    if not problems and not all(-math.inf < p <= 1e-3 for p in logps.tolist()):
         problems.append("a log-prob is not finite or above 0")
-    if not problems and (np.isnan(topk_logps).any() or (versions < 0).any()):
+    if not problems and (any(p != p for p in topk_logps.ravel().tolist())
+                         or min(versions.tolist(), default=0) < 0):
         problems.append("a top-k log-prob is not a number, or a token has no version")
-    if (ids < 0).any():
+    if min(ids.tolist(), default=0) < 0:
         problems.append("a token id is below 0")
     extra = {name: arrays[name] for name in ("sampling_logps", "kept_ids", "kept_counts")
              if name in arrays}

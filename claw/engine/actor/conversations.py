@@ -8,6 +8,7 @@ import asyncio
 import bisect
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,6 +54,7 @@ class Conversations:
         self.kinds = Kinds()
         self.names = Names()
         self.traces: dict[str, Trace] = {}
+        self.on_end: Callable[[Trace], None] = lambda trace: None
         self._known: OrderedDict[str, Known] = OrderedDict()
         self.model_context = chat.context
 
@@ -218,6 +220,7 @@ class Conversations:
                 turn = self._ledger.live.get(node.turn_id)
                 if turn is not None and turn.state is TurnState.WAITING:
                     self._ledger.skip(turn.id, "no_next_state")
+        self.on_end(ended)
 
     # --- after a restart ---------------------------------------------------------------------
 

@@ -194,6 +194,18 @@ class Crediting:
         after = self._ledger.get(turn.id)
         return after.status if after else "kept"
 
+    async def also(self, turn: Turn, signal: Signal) -> bool:
+        """Credit a turn anew with one more signal; whether it waits now. A step keeps its turns."""
+        with self._ledger.journal.write():
+            if turn.state is TurnState.QUEUED and not self.take_back(turn, "judged anew"):
+                return False
+            self._ledger.put_signal(signal)
+            again = self._ledger.move(turn.id, TurnState.JUDGING, signal.reason)
+        assert again is not None, "the turn is known"
+        await self._credit_alone(again, signal)
+        after = self._ledger.get(turn.id)
+        return after is not None and after.state is TurnState.QUEUED
+
     def take_back(self, turn: Turn, why: str) -> bool:
         """Take a turn's waiting sample out; False when a step has it already."""
         ids = [w.sample.id for w in self._buffer.waiting.values() if w.sample.turn_id == turn.id]

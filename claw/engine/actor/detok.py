@@ -22,7 +22,7 @@ class Detokeniser:
 
     def add(self, ids: Sequence[int]) -> str:
         """Take sampled ids and return the text that is whole now."""
-        self._ids.extend(int(i) for i in ids)
+        self._ids.extend(ids)
         return self._take(final=False)
 
     def end(self) -> str:

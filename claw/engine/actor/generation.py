@@ -44,13 +44,14 @@ class Writer:
         self._version = 0
         """of the newest token: a worker may still serve another than the newest published one"""
 
-    def take(self, chunk: Chunk) -> bool:
+    def take(self, new: list[Chunk]) -> bool:
         """Give out what is certain; return whether a stop string was met."""
-        self.text += self._detok.add(self._chat.without_stop(chunk.ids))
-        self._version = int(chunk.versions[-1]) if len(chunk.versions) else self._version
+        for chunk in new:
+            self.text += self._detok.add(self._chat.without_stop(chunk.ids).tolist())
+            self._version = int(chunk.versions[-1]) if len(chunk.versions) else self._version
         is_stopped = self._cut()
-        self._emit(parse.thought(self.text, self._markup), self._visible(is_stopped),
-                   self._tokens(chunk))
+        tokens = [t for chunk in new for t in self._tokens(chunk)] if self._answer.reports else []
+        self._emit(parse.thought(self.text, self._markup), self._visible(is_stopped), tokens)
         return is_stopped
 
     def end(self) -> None:
@@ -131,9 +132,9 @@ class Generation:
         return done, writer.text, _for_client(said)
 
     async def _stream(self, call: Call, writer: Writer) -> FinishReason:
-        async with aclosing(self._policy.generate(call)) as chunks:
-            async for chunk in chunks:
-                if writer.take(chunk):
+        async with aclosing(self._policy.generate(call)) as news:
+            async for new in news:
+                if writer.take(new):
                     return FinishReason.STOP  # leaving the block cancels the rest
         if call.finish is FinishReason.ERROR or call.finish is None:
             raise GenerationError("engine", "the worker ended without a known finish reason")

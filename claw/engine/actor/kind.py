@@ -34,6 +34,8 @@ _HELPER = re.compile(
     r"|(\bsuggest\b.{0,60}\bfollow-?up\b.{0,60}\bquestions?\b)",
     re.IGNORECASE | re.DOTALL,
 )
+_HELPER_WORDS = ("title", "headline", "name", "tag", "slug", "summar", "suggest")
+"""without one of these nothing matches _HELPER, which takes longer than all the rest"""
 _TRANSCRIPT = re.compile(r"<chat_history>|<conversation>|^### Task:", re.IGNORECASE | re.MULTILINE)
 
 
@@ -80,9 +82,14 @@ def _decide(
     if len(messages) == 1 and max_tokens <= limit:
         return TurnKind.SIDE, "side: probe"
     is_lone = len(spoken) <= 1 or bool(_TRANSCRIPT.search(last))
-    if is_lone and not tools and _HELPER.search(_instruction(messages, last)):
+    if is_lone and not tools and _helps(_instruction(messages, last)):
         return TurnKind.SIDE, "side by text: title or summary"
     return TurnKind.MAIN, "main by default"
+
+
+def _helps(instruction: str) -> bool:
+    folded = instruction.lower()
+    return any(word in folded for word in _HELPER_WORDS) and bool(_HELPER.search(instruction))
 
 
 def _ends(text: str) -> str:

@@ -43,7 +43,8 @@ class Ledger:
         vote = "0" if signal.vote == 0 else "abstained" if signal.vote is None else (
             f"{signal.vote:+d}"
         )
-        self.said[f"{signal.judge}/{vote}"] += 1
+        if not signal.is_hint_only:
+            self.said[f"{signal.judge}/{vote}"] += 1
         if signal.hints:
             self.said[f"{signal.judge}/hints"] += len(signal.hints)
 

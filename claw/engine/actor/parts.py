@@ -23,6 +23,7 @@ from claw.engine.actor.crediting import Crediting
 from claw.engine.actor.episodes import Episodes
 from claw.engine.actor.gateway import Gateway, Send
 from claw.engine.actor.generation import Generation
+from claw.engine.actor.hindsight import Hindsight
 from claw.engine.actor.journal import Journal
 from claw.engine.actor.ledger import Ledger
 from claw.engine.actor.meter import Meter
@@ -66,6 +67,8 @@ class Parts:
         self.judging = Judging(self.ledger, judge, config.judge, self.crediting.judged)
         self.judging.refuses = self.crediting.refuses = self.consent.refusal
         self.talk = Conversations(config, self.journal, self.ledger, self.chat, self.judging)
+        self.hindsight = Hindsight(config.judge, self.ledger, self.crediting, judge)
+        self.talk.on_end = self.hindsight.ended
         self.episodes = Episodes(config, self.ledger, self.talk, self.judging, self.crediting)
         self.better = Better(config.better, self.journal, self.chat, self.policy, self.published,
                              self.consent, judge)
@@ -99,6 +102,7 @@ class Parts:
         began = time.monotonic()
         self.ledger.load()
         self.talk.load()
+        self.hindsight.load()
         self.episodes.load()
         for sample, created, _ in self.journal.samples("waiting"):
             self.buffer.add(sample, created)
@@ -123,6 +127,7 @@ class Parts:
         self.better.context = self.open_gateway.context
         self.better.tend()
         self.talk.end_idle()
+        self.hindsight.tend()
         await self.episodes.tend()
 
     async def forget(self, trace_ids: list[str]) -> int:
@@ -156,6 +161,7 @@ class Parts:
     async def stop(self) -> None:
         await self.better.stop()
         await self.open_gateway.stop()
+        await self.hindsight.stop()
         await self.judging.stop()
 
     # --- for judges --------------------------------------------------------------------------
@@ -195,12 +201,15 @@ class Parts:
             "workers": workers,
             "turns": self.ledger.counts("" if owner == DEFAULT_OWNER else owner),
             "skipped": dict(self.ledger.reasons),
-            "samples": {"waiting": len(self.buffer.waiting), "leased": leased},
+            "samples": {"waiting": len(self.buffer.waiting), "leased": leased,
+                        "by_owner": self.buffer.by_owner()},
             "sessions": {"open": len(self.sessions), "by": dict(self.sessions.counts),
                          "named_by": dict(self.talk.names.counts)},
             "kinds": dict(self.talk.kinds.counts),
             "requests": dict(self.policy.counts),
+            "queue": self.policy.num_waiting,
             "judged": dict(self.judging.counts),
+            "judging": self.judging.status(),
             "signals": dict(self.ledger.said),
             "episodes": self.episodes.status(),
             "context": self.open_gateway.context,

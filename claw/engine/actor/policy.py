@@ -72,8 +72,9 @@ class Policy:
 
     # --- asking ------------------------------------------------------------------------------
 
-    async def generate(self, call: Call) -> AsyncIterator[Chunk]:
-        """Yield chunks until the call is over. Leaving early cancels it at the worker.
+    async def generate(self, call: Call) -> AsyncIterator[list[Chunk]]:
+        """Yield what came, all of it at once, until the call is over. Leaving early cancels it at
+        the worker.
 
         Raises GenerationError: overloaded, unavailable, deadline, bad_request, engine. At the
         deadline a call that has tokens ends with what it has.
@@ -81,19 +82,22 @@ class Policy:
         self.check_room()
         self._waiting.append(call)
         given = 0
+        late = asyncio.get_running_loop().call_later(  # one timer; not one for every token
+            max(call.deadline - time.monotonic(), 0.0), self._late, call)
         try:
             await self._dispatch()
             while True:
                 call.changed.clear()
-                while given < len(call.chunks):
-                    given += 1
-                    yield call.chunks[given - 1]
+                while new := call.chunks[given:]:
+                    given += len(new)
+                    yield new
                 if call.error is not None:
                     raise call.error
-                if call.finish is not None and given == len(call.chunks):
+                if call.finish is not None:
                     return
-                await self._wait(call)
+                await call.changed.wait()
         finally:
+            late.cancel()
             await self._leave(call)
 
     def check_room(self) -> None:
@@ -109,19 +113,23 @@ class Policy:
         """Whether a worker could take a call at once."""
         return bool(self._free()) and not self._waiting
 
-    async def _wait(self, call: Call) -> None:
-        left = call.deadline - time.monotonic()
-        try:
-            await asyncio.wait_for(call.changed.wait(), max(left, 0.0))
-        except TimeoutError:
-            self.counts["deadline"] += 1
-            if call.num_tokens:
-                call.end(FinishReason.CANCELLED)
-                call.problem = call.problem or "deadline"
-            elif not self.workers:
-                call.end(None, GenerationError("unavailable", "no rollout worker is connected"))
-            else:
-                call.end(None, GenerationError("deadline", "no token within the deadline"))
+    def _late(self, call: Call) -> None:
+        """The call's time is over."""
+        if call.is_over:
+            return
+        self.counts["deadline"] += 1
+        if call.num_tokens:
+            call.end(FinishReason.CANCELLED)
+            call.problem = call.problem or "deadline"
+        elif not self.workers:
+            call.end(None, GenerationError("unavailable", "no rollout worker is connected"))
+        else:
+            call.end(None, GenerationError("deadline", "no token within the deadline"))
+
+    @property
+    def num_waiting(self) -> int:
+        """Calls that no worker has taken yet."""
+        return len(self._waiting)
 
     async def _leave(self, call: Call) -> None:
         """Take the call out of everything; tell its worker when it still samples."""

@@ -7,6 +7,7 @@ Does not own: what a judge thinks (`sdk.judges`), what a signal is worth (`credi
 import asyncio
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from difflib import SequenceMatcher
@@ -16,13 +17,15 @@ from claw.config import JudgeConfig
 from claw.engine.actor import speech
 from claw.engine.actor.ledger import Ledger
 from claw.errors import Boundary, BoundaryError, boundary
-from claw.records import Signal, Turn
+from claw.records import Message, Signal, Turn
 from claw.sdk.judging import Case, Judge, Verdict
 
 log = logging.getLogger(__name__)
 
 PERSON = "person"
 """the judge's name of explicit feedback; it outranks every other"""
+HINDSIGHT = "hindsight"
+"""the judge's name of what a whole conversation shows; a person's word on a turn outranks it"""
 MAX_QUEUE = 10_000
 MIN_HINT = 10
 """characters; a hint is longer"""
@@ -44,6 +47,7 @@ class Judging:
         self._queue: asyncio.Queue[tuple[Turn, dict[str, Any]]] = asyncio.Queue(MAX_QUEUE)
         self._tasks: list[asyncio.Task[None]] = []
         self.counts: Counter[str] = Counter()
+        self._num_asked, self._seconds = 0, 0.0
         self.refuses: Callable[[Turn], str] = lambda turn: ""
         """why nothing may be learned of a turn: then no judge sees it"""
 
@@ -92,10 +96,20 @@ class Judging:
         assert turn.reply is not None, "only an answered turn is judged"
         case = Case(turn.id, tuple(speech.words(turn.messages)), turn.reply, turn.next_state,
                     **about)
-        with boundary(Boundary.JUDGE):
-            # a judge has its own deadline; this one is for a judge that ignores it
-            verdict = await asyncio.wait_for(judge.judge(case), self._config.deadline_s * 1.5 + 5)
-            return read_verdict(verdict, turn, judge.name, self._config.max_hints)
+        began = time.perf_counter()
+        try:
+            with boundary(Boundary.JUDGE):
+                # a judge has its own deadline; this one is for a judge that ignores it
+                verdict = await asyncio.wait_for(judge.judge(case),
+                                                 self._config.deadline_s * 1.5 + 5)
+                return read_verdict(verdict, turn, judge.name, self._config.max_hints)
+        finally:
+            self._num_asked += 1
+            self._seconds += time.perf_counter() - began
+
+    def status(self) -> dict[str, float]:
+        """Return how many turns wait for a judge, how many had one, and how long that took."""
+        return {"waiting": self._queue.qsize(), "asked": self._num_asked, "seconds": self._seconds}
 
     async def settle(self, turn: Turn, signal: Signal) -> None:
         """Write a signal and pass it on, if the turn still wants one."""
@@ -122,8 +136,6 @@ def read_verdict(verdict: Verdict, turn: Turn, judge: str, max_hints: int) -> Si
 def good_hints(hints: Sequence[Any], turn: Turn, max_hints: int) -> tuple[str, ...]:
     """Return the hints fit to teach: long enough, no copy of the answer, nothing a tool said."""
     answer = _plain(speech.shown(turn.reply or {}))
-    tool_output = [_plain(speech.text(m.get("content"))) for m in turn.next_state
-                   if m.get("role") in ("tool", "function")]
     kept: dict[str, str] = {}
     for hint in hints:
         if not isinstance(hint, str):
@@ -131,9 +143,16 @@ def good_hints(hints: Sequence[Any], turn: Turn, max_hints: int) -> tuple[str, .
         plain = _plain(hint)
         if not MIN_HINT < len(hint.strip()) <= MAX_HINT or _is_copy(plain, answer):
             continue
-        if not any(_shares_words(plain, said) for said in tool_output):
+        if not from_tools(hint, turn.next_state):
             kept.setdefault(plain, hint.strip())
     return tuple(kept.values())[:max_hints]
+
+
+def from_tools(hint: str, messages: Sequence[Message]) -> bool:
+    """Whether a hint repeats what a tool said (an order smuggled into its output)."""
+    output = [speech.text(m.get("content")) for m in messages
+              if m.get("role") in ("tool", "function")]
+    return any(_shares_words(_plain(hint), _plain(said)) for said in output)
 
 
 def _plain(text: str) -> str:
@@ -149,7 +168,7 @@ def _is_copy(hint: str, answer: str) -> bool:
 
 
 def _shares_words(hint: str, said: str) -> bool:
-    """Whether the hint repeats a run of words of a tool's output (an order smuggled into it)."""
+    """Whether the hint repeats a run of words of what was said."""
     words = hint.split()
     n = min(COPIED_WORDS, len(words))
     runs = (" ".join(words[i : i + n]) for i in range(len(words) - n + 1))
@@ -159,14 +178,16 @@ def _shares_words(hint: str, said: str) -> bool:
 def merged(signals: Sequence[Signal]) -> Signal | None:
     """Return one signal of many: the person's last word, then the newest judge's who values it.
 
-    Hints of all are kept, but those of a judge that the person contradicts.
+    Hints of all are kept, but those of a judge that the person contradicts, and what a whole
+    conversation shows where the person spoke of this turn.
     """
     if not signals:
         return None
     persons = [s for s in signals if s.judge == PERSON]
     valued = [s for s in signals if s.vote is not None or s.number is not None]
     first = (persons or valued or list(signals))[-1]
-    agreeing = [s for s in signals if (s.vote or 0) * (first.vote or 0) >= 0]
+    agreeing = [s for s in signals if (s.vote or 0) * (first.vote or 0) >= 0
+                and not (persons and s.judge == HINDSIGHT)]
     hints = dict.fromkeys(h for s in [*persons[-1:], *agreeing] for h in s.hints)
     return Signal(first.turn_id, first.judge, first.vote, first.votes, first.number,
                   tuple(hints), first.reason)

@@ -118,9 +118,8 @@ class Store:
         return {name: _array(dtype, shape, data) for name, dtype, shape, data in rows}
 
 
-def to_json(value: Any) -> str:
-    # ASCII: lone surrogates travel as escapes
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+# ASCII: lone surrogates travel as escapes
+to_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
 def _array(dtype: str, shape: str, data: bytes) -> np.ndarray:

@@ -151,13 +151,14 @@ class Views:
     ) -> dict[str, Any]:
         fields, arrays = json.loads(body), journal.arrays(id)
         used = arrays["mask"] * arrays["advantages"] if fields.get("has_advantage") else []
-        hints = list(dict.fromkeys(h for s in signals for h in s.hints))
+        hints = {h: s.judge for s in reversed(signals) for h in s.hints}
         overlap, chosen = arrays.get("overlap"), arrays.get("chosen")
         made = []
         for i in range(int(fields.get("hints") or 0)):
             whole = self._chat.decode(arrays[f"hints.{i}"])
+            text = next((h for h in hints if h in whole), "")
             made.append({
-                "text": next((h for h in hints if h in whole), ""),
+                "text": text, "by": hints.get(text, ""),
                 "overlap": None if overlap is None else _number(overlap[i]),
                 "chosen": None if chosen is None else _number(chosen[i]),
             })
@@ -346,7 +347,7 @@ def _by_version(metrics: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
 
 def _signal(s: Signal) -> dict[str, Any]:
     return {"judge": s.judge, "vote": s.vote, "votes": list(s.votes), "number": s.number,
-            "hints": list(s.hints), "reason": s.reason}
+            "hints": list(s.hints), "reason": s.reason, "is_hint": s.is_hint_only}
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:

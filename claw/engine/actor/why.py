@@ -103,7 +103,8 @@ def _said(turn: Turn) -> list[str]:
 def _judged(signals: list[Signal]) -> list[str]:
     lines = ["", "signals"]
     for s in signals:
-        vote = "abstains" if s.vote is None else f"{s.vote:+d}"
+        vote = "gives a hint" if s.is_hint_only else "abstains" if s.vote is None else (
+            f"{s.vote:+d}")
         number = "" if s.number is None else f", number {s.number:g}"
         tally = f", votes {list(s.votes)}" if len(s.votes) > 1 else ""
         lines.append(f"  {s.judge}: {vote}{number}{tally}   {_line(s.reason)}")

@@ -96,6 +96,7 @@ class Link:
             await self._ask(message)
             yield pending
         finally:
+            pending.close()
             del self._pending[message.id]
 
     async def send(self, message: wire.Message) -> None:
@@ -123,18 +124,23 @@ class Link:
     # --- listening ---------------------------------------------------------------------------
 
     async def _read(self) -> None:
+        inbox = wire.Inbox(self._socket)
         while True:
-            frames = await self._socket.recv_multipart()
-            self._silent_since, self._heard = None, _now()
-            try:
-                message = wire.decode(frames)
-            except WireError as error:
-                log.warning("the actor sent what is no message: %s", error)
-                continue
-            if message.type == "stop":
-                self.stopped.set()
-            elif message.id in self._pending:
-                self._pending[message.id].put(message)
+            for frames in await inbox.following():
+                self._take(frames)
+            await asyncio.sleep(0)
+
+    def _take(self, frames: list[bytes]) -> None:
+        self._silent_since, self._heard = None, _now()
+        try:
+            message = wire.decode(frames)
+        except WireError as error:
+            log.warning("the actor sent what is no message: %s", error)
+            return
+        if message.type == "stop":
+            self.stopped.set()
+        elif message.id in self._pending:
+            self._pending[message.id].put(message)
 
     async def _watch(self, monitor: Any) -> None:
         while True:

@@ -31,6 +31,7 @@ class Pending:
         self._waiting: deque[Message] = deque()
         self._error: EngineError | None = None
         self._news = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
 
     def put(self, message: Message) -> None:
         """Take one answer; a reader that leaves too many waiting loses its request."""
@@ -47,10 +48,23 @@ class Pending:
 
     async def following(self, until: float) -> Message:
         """Return the next answer; raise TimeoutError when `until` (the loop's clock) has passed."""
-        async with asyncio.timeout_at(until):
-            while not self._waiting:
-                if self._error is not None:
-                    raise self._error
-                self._news.clear()
-                await self._news.wait()
+        while not self._waiting:
+            if self._error is not None:
+                raise self._error
+            self._wake_at(until)
+            self._news.clear()
+            await self._news.wait()
+            if not self._waiting and asyncio.get_running_loop().time() >= until:
+                raise TimeoutError
         return self._waiting.popleft()
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wake_at(self, until: float) -> None:
+        """One timer serves all waits until the same time: an answer has one for each token."""
+        if self._timer is None or self._timer.when() != until:
+            self.close()
+            self._timer = asyncio.get_running_loop().call_at(until, self._news.set)

@@ -199,9 +199,9 @@ class Worker:
         """Pass on what other threads said, while the actor takes it."""
         while source.poll(0) and self.actor.getsockopt(zmq.EVENTS) & zmq.POLLOUT:
             frames = source.recv_multipart()
-            message = wire.decode(frames)
-            if message.type in ENDS:
-                self._remember(message.id)
+            type, id = wire.name_of(frames)
+            if type in ENDS:
+                self._remember(id)
             self.actor.send_multipart(frames)
 
     def _fail(self, id: str, code: str, text: str) -> None:

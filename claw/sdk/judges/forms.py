@@ -38,6 +38,11 @@ def is_form_alone(clause: str) -> bool:
     return not _NOUNS.isdisjoint(_WORD.findall(text)) and _is_form(text)
 
 
+def is_form_only(text: str) -> bool:
+    """Whether nothing but a form is named: `shorter`, `be brief`."""
+    return _is_form(_REASON.sub("", text))
+
+
 def prefers_form(text: str) -> bool:
     """Whether the person tells which form they like or read best, not that they like this one."""
     text = _REASON.sub("", text)

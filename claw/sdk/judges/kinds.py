@@ -96,6 +96,21 @@ def speaks_to_policy(sentence: str) -> bool:
     return bool(re.search(r"\byou(?:r|rs)?\b", plain(sentence)))
 
 
+def is_standing(sentence: str) -> bool:
+    """Whether a wish is about every answer: of its form alone, or for good by its own words."""
+    text = plain(sentence).rstrip("?! ").strip(" ,;")
+    wish = moves.PLEASE_LAST.sub("", text)
+    head = _without_leads(wish)
+    return (lasts(sentence) or bool(_form(wish, head, _NOTHING_SAID))
+            or any(map(forms.is_form_only, _PARTS.split(head))))
+
+
+def lasts(sentence: str) -> bool:
+    """Whether the sentence itself says that it holds from now on."""
+    text = plain(sentence)
+    return bool(_FOR_GOOD.search(text) or _EVER.match(_without_leads(text)))
+
+
 def says_something(sentence: str) -> bool:
     """Whether more is said than that something is wrong, so that one can act on it."""
     words = re.findall(r"[^\W_]+|_{2,}", plain(sentence))
@@ -109,6 +124,16 @@ def is_english(text: str) -> bool:
         return False
     words = set(re.findall(r"[^\W\d_]+", plain(text)))
     return len(words & FOREIGN_WORDS) <= len(words & FUNCTION_WORDS)
+
+
+_NOTHING_SAID = Reply.of("", frozenset())
+_PARTS = re.compile(r"[,:;] ")
+_EVER = re.compile(r"(?:you (?:should|must) )?(?:always|never)\b")
+_FOR_GOOD = re.compile(
+    r"^(?:please )?(?:from now on|in (?:the )?future|next time|every time|each time)\b"
+    r"|\b(?:from now on|in (?:the )?future|next time|all (?:of )?your (?:answers|replies|responses)"
+    r"|every (?:answer|reply|response))[.!]*$"
+)
 
 
 def _without_leads(text: str) -> str:

@@ -26,6 +26,8 @@ Limits:
 - A tool result that is useless or wrong without an error is +1. A non-zero exit status is an
   error even where it was wanted (a failing test, a search without a match), and so is a file that
   was read and looks like an error report.
+- Of a whole conversation (`look_back`) only wishes for a form, and what is said to hold from now
+  on, are taken for more than one reply; a wish is not seen to contradict an earlier one.
 - It trusts roles: an environment that answers as `user` is read as a person.
 """
 
@@ -35,7 +37,7 @@ from dataclasses import dataclass
 
 from claw.records import Message
 from claw.sdk.judges import kinds
-from claw.sdk.judges.hints import MAX_HINT_SENTENCES, Sentence, hint, sentences, text_of
+from claw.sdk.judges.hints import MAX_HINT_SENTENCES, Sentence, hint, sentences, text_of, tidy
 from claw.sdk.judges.kinds import DIRECTIVE, NEGATIVE, POSITIVE, Kind
 from claw.sdk.judges.results import error_in
 from claw.sdk.judges.words import MAX_COMPARED_CHARS, content_stems
@@ -44,6 +46,8 @@ from claw.sdk.judging import Case, Verdict
 SAME_REQUEST = 0.65
 """shared part of the content words of two requests from which one repeats the other"""
 MIN_SAME_WORDS = 2
+MAX_WISHES = 3
+"""of a conversation, the newest: what a person wants changes"""
 
 
 class RulesJudge:
@@ -56,6 +60,34 @@ class RulesJudge:
         results = [message for message in case.next_state if message.get("role") in _TOOL_ROLES]
         verdict = _person(case, "\n\n".join(said)) if said else _abstain("no next state")
         return _tools(results) if results and verdict.vote is None else verdict
+
+    async def look_back(self, said: tuple[Message, ...]) -> tuple[str, ...]:
+        """Return the newest wishes that concern every reply: its form, or what is said for good."""
+        asked, reply, found = "", "", dict[str, None]()
+        for message in said:
+            text = text_of(message)
+            if message.get("role") == "assistant":
+                reply = text
+            elif message.get("role") == "user":
+                for wish in _wishes(asked, reply, text):
+                    found.pop(wish, None)
+                    found[wish] = None
+                asked = text
+        return tuple(found)[-MAX_WISHES:]
+
+
+def _wishes(asked: str, reply: str, text: str) -> list[str]:
+    """A first message asks for something: there, only what is said for good is a wish."""
+    said = sentences(text)
+    if not said or not kinds.is_english(" ".join(sentence.own for sentence in said)):
+        return []
+    read = _read(said, kinds.Reply.of(reply, content_stems(asked)))
+    return [
+        wish for one in read
+        if (one.kind in (Kind.CHANGE, Kind.CORRECTION) and kinds.is_standing(one.sentence.own)
+            if asked else kinds.lasts(one.sentence.own))
+        and (wish := tidy(one.sentence.text)) and kinds.says_something(one.sentence.own)
+    ]
 
 
 _TOOL_ROLES = ("tool", "function")

@@ -28,6 +28,7 @@ from .body import read_object
 from .dashboard.routes import routes as dashboard
 from .errors import Json, bad, on_bug, on_engine_error, on_http_error
 from .guard import Guard
+from .metrics import PATH, Metrics
 from .pieces import read
 from .requests import ChatRequest, chat_request, check_model
 from .responses_answer import ResponseEvents
@@ -49,7 +50,7 @@ def build(engine: Engine, settings: PersonalConfig, serve: dict[str, Any]) -> AS
         },
     )
     app.router.redirect_slashes = False  # a redirect is not the error shape
-    guarded: ASGIApp = Guard(app, people)
+    guarded: ASGIApp = Guard(app, people, routes.metrics.count)
     if not settings.cors_origin:
         return guarded
     return CORSMiddleware(
@@ -63,6 +64,7 @@ class Routes:
 
     def __init__(self, engine: Engine, settings: PersonalConfig, serve: dict[str, Any]) -> None:
         self._engine, self._settings = engine, settings
+        self.metrics = Metrics(engine)
         names = (serve.get("model_name") or "claw-policy", serve.get("model"))
         self._models = list(dict.fromkeys(str(name) for name in names if name))
         self._max_bytes = int(serve.get("max_body_mb", 64)) * 2**20
@@ -70,7 +72,7 @@ class Routes:
 
     def table(self) -> list[Route]:
         """Return path by path what is answered."""
-        return [
+        table = [
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
             Route("/v1/responses", self.responses, methods=["POST"]),
             Route("/v1/messages", self.messages, methods=["POST"]),
@@ -81,7 +83,10 @@ class Routes:
             Route("/v1/status", self.status),
             Route("/health", self.health),
             Route("/ready", self.ready),
+            Route(PATH, self.metrics.page),
         ]
+        self.metrics.know(table)
+        return table
 
     # --- talking -----------------------------------------------------------------------------
 
@@ -133,7 +138,7 @@ class Routes:
             await self._engine.end_session(wanted.ask.session, owner=owner)
 
     def _ask(self, ask: Ask) -> Any:
-        return self._engine.ask(ask)
+        return self.metrics.watch(ask.owner, self._engine.ask(ask))
 
     async def feedback(self, request: Request) -> Response:
         """POST /v1/feedback: {"id": turn or response id, "value": 1 or -1, optional text, edit}"""

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from claw.sdk import EngineError
 
 ANTHROPIC = "/v1/messages"
+_ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -30,7 +31,7 @@ class Json(Response):
 
 def as_json(value: Any) -> bytes:
     """Return `value` as ASCII JSON; NaN and infinities are a bug, never sent."""
-    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def bad(message: str, param: str | None = None, code: str | None = None) -> EngineError:

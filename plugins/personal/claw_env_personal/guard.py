@@ -7,6 +7,7 @@ Does not own: what a route answers.
 import logging
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from claw.sdk import EngineError, People
 
 from .errors import response_of
+from .metrics import PATH as METRICS
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +24,11 @@ log = logging.getLogger(__name__)
 class Guard:
     """Wraps an ASGI application."""
 
-    def __init__(self, app: ASGIApp, people: People) -> None:
-        self.app, self._people = app, people
+    def __init__(
+        self, app: ASGIApp, people: People, count: Callable[[Scope, int], None]
+    ) -> None:
+        """`count` is told of each answer and its status; 0: nobody waited for it any more."""
+        self.app, self._people, self._count = app, people, count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -35,6 +40,7 @@ class Guard:
         await self._serve(scope, receive, answer)
         log.info("%s %s %r -> %s in %.0f ms", answer.request_id, scope["method"], scope["path"],
                  answer.status or "gone", 1000 * (time.monotonic() - began))
+        self._count(scope, answer.status)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         try:
@@ -52,7 +58,7 @@ class Guard:
     def _lets_in(self, scope: Scope) -> bool:
         """Whether the path needs no key, or the key is somebody's; then `state` says whose."""
         path = scope["path"]
-        if not (path == "/v1" or path.startswith("/v1/")):
+        if not (path in ("/v1", METRICS) or path.startswith("/v1/")):
             return True
         scheme, _, key = _header(scope, b"authorization").partition(b" ")
         given = key.strip() if scheme.lower() == b"bearer" else _header(scope, b"x-api-key")

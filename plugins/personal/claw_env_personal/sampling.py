@@ -31,7 +31,8 @@ def sampling_of(body: dict[str, Any]) -> dict[str, Any]:
         made["max_tokens"] = min(limits)  # both names mean the same; the smaller wins
     if stop := _stop(body.get("stop")):
         made["stop"] = stop
-    if top := top_logprobs(body):
+    top = top_logprobs(body)
+    if body.get("logprobs"):
         made["logprobs_k"] = top
     return made
 

@@ -6,6 +6,7 @@ Does not own: what the chunks say.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import aclosing
 from typing import Any, Protocol
@@ -26,6 +27,8 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 KEEPALIVE = b": keepalive\n\n"
+MAX_HEARD = 256
+"""events that wait for a slow client; then nothing more is read of the engine"""
 
 
 class Writer(Protocol):
@@ -74,28 +77,31 @@ class EventStream:
             await _drop(gone)
 
     async def _stream(self, gone: "asyncio.Future[None]", send: Send) -> None:
-        following = asyncio.ensure_future(_following(self._events))
+        heard = _Heard(self._events, gone, self._keepalive_s)
         try:
             while True:
-                await asyncio.wait(
-                    {following, gone}, timeout=self._keepalive_s,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
+                events, is_over = await heard.following()
                 if gone.done():
                     raise ClientDisconnect()
-                if not following.done():
-                    await self._send(send, KEEPALIVE)
-                    continue
-                event = following.result()
-                if event is None:
+                await self._write(send, events)
+                if is_over:
+                    heard.reading.result()  # raises what ended it before its time
                     await self._send(send, self._writer.last, is_last=True)
                     return
-                parts = [self._frame(data) for data in self._writer.of(event)]
-                if parts:
-                    await self._send(send, b"".join(parts))
-                following = asyncio.ensure_future(_following(self._events))
+                if not events:
+                    await self._send(send, KEEPALIVE)
         finally:
-            await _drop(following)
+            await heard.close()
+
+    async def _write(self, send: Send, events: list[Event]) -> None:
+        """Send what came together as one piece, also the part before an event that is an error."""
+        parts: list[bytes] = []
+        try:
+            for event in events:
+                parts += [self._frame(data) for data in self._writer.of(event)]
+        finally:
+            if parts:
+                await self._send(send, b"".join(parts))
 
     async def _send(self, send: Send, data: bytes, is_last: bool = False) -> None:
         async with asyncio.timeout(self._stalled_s):
@@ -117,6 +123,55 @@ class EventStream:
         return name + b"data: " + as_json(data) + b"\n\n"
 
 
+class _Heard:
+    """Reads the events of an answer while those before them are being sent."""
+
+    def __init__(
+        self, events: Events, gone: "asyncio.Future[None]", patience_s: float
+    ) -> None:
+        self._events: deque[Event] = deque()
+        self._news, self._room = asyncio.Event(), asyncio.Event()
+        self._loop, self._patience_s = asyncio.get_running_loop(), patience_s
+        self._since = self._loop.time()
+        self._timer = self._loop.call_later(patience_s, self._wake)
+        self.reading = asyncio.ensure_future(self._read(events))
+        for end in (gone, self.reading):
+            end.add_done_callback(lambda _: self._news.set())
+
+    async def following(self) -> tuple[list[Event], bool]:
+        """Return the events that have come, and whether there will be no more.
+
+        There are none when the answer is over, the client has gone, or nothing came for too long.
+        """
+        await self._news.wait()
+        self._news.clear()
+        is_over = self.reading.done()
+        events = list(self._events)
+        self._events.clear()
+        self._room.set()
+        self._since = self._loop.time()
+        return events, is_over
+
+    async def close(self) -> None:
+        self._timer.cancel()
+        await _drop(self.reading)
+
+    def _wake(self) -> None:
+        """One timer watches over all waits: a new one for each token costs more than the token."""
+        left = self._since + self._patience_s - self._loop.time()
+        if left <= 0:
+            self._news.set()
+        self._timer = self._loop.call_later(left if left > 0 else self._patience_s, self._wake)
+
+    async def _read(self, events: Events) -> None:
+        async for event in events:
+            while len(self._events) >= MAX_HEARD:
+                self._room.clear()
+                await self._room.wait()
+            self._events.append(event)
+            self._news.set()
+
+
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Any]) -> Any:
     """Return what `work` returns; cancel it and raise ClientDisconnect when the client leaves."""
     gone = asyncio.ensure_future(_disconnect(receive))
@@ -129,10 +184,6 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Any]) -> Any:
     finally:
         await _drop(task)
         await _drop(gone)
-
-
-async def _following(events: Events) -> Event | None:
-    return await anext(events, None)
 
 
 async def _disconnect(receive: Receive) -> None:

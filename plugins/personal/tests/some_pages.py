@@ -58,10 +58,15 @@ def engine(words: str = "Shorter, please.", request: str = "What is rain?") -> S
             "tokens": [token("Rain", -1.0, 0.5), token(" falls", -1.0, -1.0), token("!", 0.5, 0.5)],
             "found_by": "new", "kind_by": "default", "temperature": 1.0,
             "signals": [{"judge": "rules", "vote": -1, "votes": [-1, None], "number": None,
-                         "hints": [words], "reason": words}],
+                         "hints": [words], "reason": words, "is_hint": False},
+                        {"judge": "hindsight", "vote": None, "votes": [], "number": None,
+                         "hints": ["Be brief."], "reason": words, "is_hint": True}],
             "samples": [{"id": "s", "state": "trained", "reason": "", "lease": "l", "version": 2,
                          "step": 2, "loss": 0.5, "advantages": [], "gaps": [],
-                         "hints": [{"text": words, "overlap": 3.25, "chosen": 1.0}]}],
+                         "hints": [
+                             {"text": words, "by": "rules", "overlap": 3.25, "chosen": 1.0},
+                             {"text": "Be brief.", "by": "hindsight", "overlap": 1.0,
+                              "chosen": 0.0}]}],
         },
     }
     for number in (0, 1, 2):

@@ -192,6 +192,9 @@ def test_a_turns_page_shows_each_tokens_worth_and_each_hints_overlap(browser: Br
     shades = re.findall(r'class="tok (\w+)" title="([+-]\S+) ', text)
     assert shades == [("down1", "-0.50"), ("down4", "-2.00"), ("up2", "+1.00")]
     assert "3.25 of the likeliest ids per token" in text and "chosen" in text
+    assert "from rules" in text and text.count("shown by the whole conversation") == 1
+    assert re.findall(r'class="vote (\w+)">([\w ]+)<', text) == [
+        ("poor", "not content"), ("none", "hint")]
     assert 'answered by <a href="/versions/1">v1' in text
     assert 'taught <a href="/versions/2">v2' in text
     assert "and a part of type image_url" in text

@@ -91,7 +91,8 @@ async def wrong(s, question="What is the capital of France?"):
 
 def test_a_turn_goes_from_ask_to_trained_and_why_tells_it(play, chat, tmp_path):
     async def run(s):
-        first = await s.runner.say([user("What is the capital of France?")])
+        first = await s.runner.say([user("What is the capital of France?")],
+                                   sampling={"logprobs_k": 1})
         assert first["message"] == {"role": "assistant", "content": "Paris is big."}
         assert first["finish_reason"] == "stop" and first["usage"]["completion_tokens"] == 14
         texts = [m["text"] for m in s.runner.of("turn.text")]
@@ -101,6 +102,7 @@ def test_a_turn_goes_from_ask_to_trained_and_why_tells_it(play, chat, tmp_path):
         second = await s.runner.say(
             [user("What is the capital of France?"), first["message"], user(WRONG)])
         assert second["trace_id"] == first["trace_id"]
+        assert not any(m["tokens"] for m in s.runner.of("turn.text", id=second.id))
         lease, samples, _ = await s.trainer.lease()
         assert [x.turn_id for x in samples] == [first["turn_id"]]
         assert samples[0].advantages[0] == -1.0 and samples[0].mask.all()
@@ -262,6 +264,38 @@ def test_a_session_that_ends_or_is_idle_skips_its_last_turn(play):
         assert await settled(s, silent["turn_id"],
                              not_in=("skipped:no_next_state", "judging")) == "queued"
     play(run, serve__session_idle_s=1.0)
+
+
+def test_a_wish_said_late_teaches_the_first_turn_when_the_conversation_has_ended(play, chat):
+    async def run(s):
+        said, turns = [], []
+        for words in ("What is the capital of France?", "Thanks! And what is that of Spain?",
+                      "Answer in one short sentence, please."):
+            said.append(user(words))
+            done = await s.runner.say(said, session="s1")
+            said.append(done["message"])
+            turns.append(done["turn_id"])
+        first, second, last = turns
+        for id in (first, second):
+            assert await settled(s, id) == "queued"
+        await s.runner.question("session.end", session="s1")
+        assert await settled(s, last, not_in=("waiting", "skipped:no_next_state")) == "queued"
+        _, samples, _ = await s.trainer.lease(max_samples=3)
+        by_turn = {x.turn_id: x for x in samples}
+        assert set(by_turn) == set(turns)
+        for x in samples:
+            [hint] = x.hints
+            assert "Answer in one short sentence." in chat.decode(hint)
+        assert by_turn[first].advantages[0] == 1.0 and by_turn[second].advantages[0] == -1.0
+        assert not by_turn[last].has_advantage
+        return turns
+
+    first, second, last = play(run, judge__hindsight=True)
+    for id, judges in ((first, ["rules", "hindsight"]), (second, ["rules"]), (last, ["hindsight"])):
+        journal = Journal(play.dir, read_only=True)
+        assert [s.judge for s in journal.signals(id)] == judges
+        journal.close()
+    assert "hindsight: gives a hint" in "\n".join(story(play.dir, first))
 
 
 def test_kill_9_loses_no_accepted_turn_and_trains_none_twice(play):
