@@ -80,8 +80,8 @@ class Chat:
         self.token = lru_cache(maxsize=65536)(self._token)
         self.album: Album | None = None
         """the pictures of requests, where the model sees them"""
-        self._image = "" if (id := config.get("image_token_id")) is None else self.decode([id])
-        self._image_id = id
+        image_id = config.get("image_token_id")
+        self._image = "" if image_id is None else self.decode([image_id])
 
     def _find_stop_ids(self, special: dict[str, str]) -> tuple[int, ...]:
         found: set[int] = set()
@@ -130,8 +130,6 @@ class Chat:
         """Return what later turns need of a finished one."""
         stop = self.decode(ids[-1:]) if len(ids) and int(ids[-1]) in self.stop_ids else ""
         both = np.concatenate([prompt_ids, ids]).astype(np.int32)
-        if self.album is not None and (ids == self._image_id).any():
-            digest = ""  # a sampled picture token shows nothing: what follows is rendered anew
         return Known(both, chars, digest, self.decode(ids), stop)
 
     def hinted(
@@ -170,7 +168,10 @@ class Chat:
         return pieces[0] + "".join(named)
 
     def _inert(self, value: Any) -> Any:
-        """The value with nothing in its texts that a tokenizer would take for a picture."""
+        """The value with nothing in its texts that a tokenizer would take for a picture.
+
+        A reply that holds such a token is thus never continued by its ids, but rendered anew.
+        """
         if isinstance(value, str):
             return value.replace(self._image, self._image.replace("|", ""))
         if isinstance(value, list):

@@ -105,7 +105,9 @@ def test_a_picture_token_in_a_reply_is_a_token_like_any_other(model, tiny_qwen3_
     check(model, folder, asked, got, [A])
 
 
-def test_new_weights_look_again(model, tiny_qwen3_vl_dir, tmp_path) -> None:
+@pytest.mark.parametrize("steps", [1, 6])
+def test_new_weights_look_again(model, tiny_qwen3_vl_dir, tmp_path, steps) -> None:
+    """They come while a picture is being read, and while the reply is sampled."""
     folder = tiny_qwen3_vl_dir
     changed = plain(folder)
     for name, weight in changed.named_parameters():
@@ -116,12 +118,16 @@ def test_new_weights_look_again(model, tiny_qwen3_vl_dir, tmp_path) -> None:
     driver = Driver(backend_of(folder))
     asked = shows(folder, "see ", A, B, "?", seed=3, logprobs_k=4, max_tokens=20)
     driver.submit(asked)
-    driver.step(6)
+    if steps == 1:
+        driver.backend.read_tokens = 2
+    driver.step(steps)
+    [slot] = driver.backend.batch.slots
+    assert 0 < slot.filled < len(asked.prompt_ids) or steps > 1
     load(driver.backend, version)
     driver.finish()
     got = driver.got[asked.id]
     start = int(np.argmax(got.versions == 1))
-    assert 0 < start < 20
+    assert (start == 0) == (steps == 1) and start < 20
     check(changed, folder, asked, got, [A, B], start=start)
 
 
