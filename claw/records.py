@@ -233,6 +233,10 @@ class Sample:
     truncated: bool = False
     """the reply was cut at max_tokens"""
     outcome: float | None = None
+    images: tuple[str, ...] = ()
+    """sha256 of each image of the prompt (and of each hinted prompt), in order"""
+    pictures: tuple[np.ndarray, ...] = ()
+    """uint8 [H, W, 3] each: the images in the model's size; only on the way to the trainer"""
 
     @property
     def num_tokens(self) -> int:

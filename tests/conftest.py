@@ -19,6 +19,13 @@ def tiny_llama_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_qwen3_vl_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tiny import tiny_qwen3_vl
+
+    return tiny_qwen3_vl(tmp_path_factory.mktemp("tiny_qwen3_vl"), seed=2)
+
+
+@pytest.fixture(scope="session")
 def tiny_qwen3_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tiny import tiny_qwen3
 

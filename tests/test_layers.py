@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "claw/engine/actor": (
         "claw.records", "claw.errors", "claw.config", "claw.sdk", "claw.engine.actor",
         "claw.engine.wire", "claw.engine.monitor", "claw.engine.process", "claw.engine.parent",
-        "claw.engine.people",
+        "claw.engine.people", "claw.engine.pictures",
     ),
     "claw/engine/runner": (
         "claw.records", "claw.errors", "claw.config", "claw.sdk", "claw.engine.runner",
@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "claw/engine/worker": (
         "claw.records", "claw.errors", "claw.config", "claw.engine.worker", "claw.engine.wire",
         "claw.engine.versions", "claw.engine.tensors", "claw.engine.buckets", "claw.engine.process",
-        "claw.engine.parent", "claw.engine.scratch", "claw.kernels",
+        "claw.engine.parent", "claw.engine.scratch", "claw.kernels", "claw.engine.pictures",
+        "claw.engine.sight",
     ),
     "plugins": ("claw.sdk",),
 }

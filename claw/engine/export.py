@@ -54,7 +54,8 @@ def _whole_model(config: RunConfig, version: Version, folder: Path) -> None:
         return
     import torch
     from peft import PeftModel
-    from transformers import AutoModelForCausalLM
 
-    base = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+    from claw.engine.sight import auto_class
+
+    base = auto_class(model_dir).from_pretrained(model_dir, dtype=torch.float32)
     PeftModel.from_pretrained(base, version.path).merge_and_unload().save_pretrained(folder)

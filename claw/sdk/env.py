@@ -28,6 +28,9 @@ class Env(Protocol):
     An Env may also have `shown(messages) -> messages`: what the policy sees of the conversation so
     far, asked before each of its turns. So old screens leave a prompt that would else grow by one
     with every turn.
+
+    One with an attribute `takes_pictures` has it set before `start`: whether the policy is known to
+    see `image_url` parts (PNG or JPEG as a data URL). It shows words otherwise.
     """
 
     tools: list[dict[str, Any]]

@@ -158,13 +158,13 @@ class Better:
         return dict(pair for pair in found if pair is not None)
 
     async def _answer(self, question: Question, owner: str, number: int) -> Answer | None:
-        """Greedy, people first; None for a prompt that does not fit."""
+        """Greedy, people first; None for a prompt that does not fit, or shows pictures."""
         try:
             prompt = self._chat.prompt(question.messages, question.tools)
         except TemplateRefusal:
             return None
-        if len(prompt.ids) + self._config.max_tokens > self.context:
-            return None
+        if len(prompt.ids) + self._config.max_tokens > self.context or prompt.images:
+            return None  # the comparison reads words
         while not self._policy.has_room:
             await asyncio.sleep(0.2)
         sampling = Sampling(temperature=0.0, max_tokens=self._config.max_tokens, logprobs_k=0)

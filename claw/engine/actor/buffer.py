@@ -7,8 +7,9 @@ Does not own: the journal's copy, and the turn's state (`ledger.py` is told thro
 import hashlib
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,6 +24,7 @@ REMEMBERED = 20_000
 """digests of samples kept to find duplicates"""
 
 Dropped = list[tuple[Sample, str]]
+Pictures = Callable[[tuple[str, ...]], Awaitable[tuple[np.ndarray, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Buffer:
         self.dropped: Counter[str] = Counter()
         """by reason, since the last lease"""
         self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self.pictures: Pictures | None = None
+        """finds the pixels of a sample's images; None where the model sees none"""
 
     def refusal(self, sample: Sample, *, in_group: bool = False) -> str:
         """Return why a sample is not worth training, or nothing.
@@ -109,6 +113,19 @@ class Buffer:
         lease = Lease(new_id("lease"), tuple(w.sample for w in chosen))
         self.leases[lease.id] = lease
         return lease
+
+    async def seen(self, lease: Lease) -> list[Sample]:
+        """Return a lease's samples with the pixels of their images; here they wait without.
+
+        One whose images were forgotten meanwhile goes as it is, and the trainer leaves it out.
+        """
+        made = []
+        for sample in lease.samples:
+            if sample.images and self.pictures is not None:
+                with suppress(KeyError):
+                    sample = replace(sample, pictures=await self.pictures(sample.images))
+            made.append(sample)
+        return made
 
     def _choose(
         self, max_samples: int, max_wait_s: float, now: float,
@@ -173,4 +190,5 @@ def _digest(sample: Sample) -> bytes:
     both = hashlib.blake2b(digest_size=16)
     for ids in (sample.prompt_ids, sample.reply_ids):
         both.update(len(ids).to_bytes(8, "little") + np.ascontiguousarray(ids).tobytes())
+    both.update("".join(sample.images).encode())
     return both.digest()

@@ -60,6 +60,8 @@ class Call:
     problem: str = ""
     """why the log-probs are unfit; the text is served all the same"""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    pictures: tuple[np.ndarray, ...] = ()
+    """of the prompt, uint8 [H, W, 3] each"""
 
     @property
     def wire_id(self) -> str:
@@ -75,12 +77,16 @@ class Call:
         from claw.engine.wire import pack
 
         left = replace(self.sampling, max_tokens=self.sampling.max_tokens - self.num_tokens)
-        fields = {
+        fields: dict[str, Any] = {
             "sampling": pack(left)[0], "stop_ids": list(stop_ids), "session": self.session,
             "owner": self.owner, "adapter": self.adapter, "deadline_s": max(seconds, 0.0),
         }
         sofar = [self.prompt_ids, *(c.ids for c in self.chunks)]
-        return Message("generate", self.wire_id, fields, {"prompt_ids": np.concatenate(sofar)})
+        arrays = {"prompt_ids": np.concatenate(sofar)}
+        if self.pictures:
+            fields["pictures"] = len(self.pictures)
+            arrays |= {f"pictures.{i}": picture for i, picture in enumerate(self.pictures)}
+        return Message("generate", self.wire_id, fields, arrays)
 
     def again(self) -> None:
         """Make ready for another attempt elsewhere."""

@@ -10,6 +10,7 @@ thinking, re-writes a tool call) the whole is rendered anew, which makes a branc
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +21,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from claw.engine.actor import parse, template
+from claw.engine.actor.album import Album, digests, is_picture
 from claw.engine.actor.detok import Detokeniser
 from claw.errors import ClawError
 from claw.records import Message
@@ -55,6 +57,8 @@ class Prompt:
     chars: int
     digest: str
     starts_thinking: bool
+    images: tuple[str, ...] = ()
+    """sha256 of each picture, in order"""
 
 
 class Chat:
@@ -74,6 +78,10 @@ class Chat:
         self.context = int(text.get("max_position_embeddings") or 0)
         self.vocab_size = int(text.get("vocab_size") or self.tokenizer.get_vocab_size())
         self.token = lru_cache(maxsize=65536)(self._token)
+        self.album: Album | None = None
+        """the pictures of requests, where the model sees them"""
+        image_id = config.get("image_token_id")
+        self._image = "" if image_id is None else self.decode([image_id])
 
     def _find_stop_ids(self, special: dict[str, str]) -> tuple[int, ...]:
         found: set[int] = set()
@@ -115,7 +123,8 @@ class Chat:
 
     def _made(self, ids: np.ndarray, rule: str, text: str) -> Prompt:
         thinking = text.rstrip().endswith(parse.THINK)
-        return Prompt(ids.astype(np.int32), rule, len(text), sha(text), thinking)
+        return Prompt(ids.astype(np.int32), rule, len(text), sha(text), thinking,
+                      self._images(text))
 
     def known(self, prompt_ids: np.ndarray, chars: int, digest: str, ids: np.ndarray) -> Known:
         """Return what later turns need of a finished one."""
@@ -130,7 +139,11 @@ class Chat:
         changed = [dict(m) for m in messages]
         users = [i for i, m in enumerate(changed) if m.get("role") == "user"]
         at = users[-1] if users else len(changed) - 1
-        changed[at]["content"] = text_of(changed[at].get("content")) + HINT_MARK + hint
+        said = changed[at].get("content")
+        if digests(changed[at]):
+            changed[at]["content"] = [*said, {"type": "text", "text": HINT_MARK + hint}]
+        else:
+            changed[at]["content"] = text_of(said) + HINT_MARK + hint
         return self.encode(self.render(changed, tools))
 
     def render(
@@ -142,12 +155,38 @@ class Chat:
             {"role": "assistant", "content": raw[i]} if raw and i in raw else self._plain(m)
             for i, m in enumerate(messages)
         ]
-        return clean(self.template.render(plain, list(tools)))
+        if self.album is None:
+            return clean(self.template.render(plain, list(tools)))
+        text = clean(self.template.render(self._inert(plain), self._inert(list(tools))))
+        shown = [digest for message in messages for digest in digests(message)]
+        pieces = text.split(self._image)
+        if len(pieces) != len(shown) + 1:
+            raise template.TemplateRefusal(
+                f"the template shows {len(pieces) - 1} of {len(shown)} pictures")
+        named = (f"{self._image}{digest}>{piece}"
+                 for digest, piece in zip(shown, pieces[1:], strict=True))
+        return pieces[0] + "".join(named)
+
+    def _inert(self, value: Any) -> Any:
+        """The value with nothing in its texts that a tokenizer would take for a picture.
+
+        A reply that holds such a token is thus never continued by its ids, but rendered anew.
+        """
+        if isinstance(value, str):
+            return value.replace(self._image, self._image.replace("|", ""))
+        if isinstance(value, list):
+            return [self._inert(v) for v in value]
+        return {k: self._inert(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+    def _images(self, text: str) -> tuple[str, ...]:
+        """The pictures that a rendered text names, in order."""
+        return () if self.album is None else tuple(re.findall(
+            re.escape(self._image) + "([0-9a-f]{64})>", text))
 
     def _plain(self, message: Message) -> Message:
         """Return the message as templates expect it: text content, arguments as maps."""
         made = {k: v for k, v in message.items() if v is not None}
-        made["content"] = text_of(message.get("content"))
+        made["content"] = _parts(message) if digests(message) else text_of(message.get("content"))
         made["role"] = "system" if made.get("role") == "developer" else made.get("role")
         calls = made.get("tool_calls")
         if not calls:
@@ -168,9 +207,16 @@ class Chat:
 
     def encode(self, text: str) -> np.ndarray:
         """Return int32 ids; the template has written every special token itself."""
+        if self.album is not None:
+            text = re.sub(re.escape(self._image) + "([0-9a-f]{64})>", self._expanded, text)
         # encode() holds Python's lock for seconds on a long text; a batch of one does not
         [encoding] = self.tokenizer.encode_batch_fast([clean(text)], add_special_tokens=False)
         return np.array(encoding.ids, dtype=np.int32)
+
+    def _expanded(self, named: re.Match[str]) -> str:
+        """As many tokens as the picture has, as the model's own processor writes them."""
+        assert self.album is not None, "only pictures of an album are named"
+        return self._image * self.album.num_tokens(named[1])
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, special tokens included."""
@@ -226,6 +272,15 @@ def text_of(content: Any) -> str:
         parts = [p if isinstance(p, str) else p.get("text", "") for p in content if p]
         return "\n".join(p for p in parts if isinstance(p, str))
     return "" if content is None else str(content)
+
+
+def _parts(message: Message) -> list[dict[str, Any]]:
+    """The content of a message with pictures, as templates of vision-language models expect it."""
+    return [
+        {"type": "image"} if is_picture(part) else
+        {"type": "text", "text": part if isinstance(part, str) else part.get("text", "")}
+        for part in message["content"]
+    ]
 
 
 def clean(text: str) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from claw.config import RunConfig
 from claw.engine.actor import parse, request
 from claw.engine.actor.chat import Chat, Known, Prompt
@@ -23,7 +25,7 @@ from claw.engine.actor.place import Conversation, Node, Place
 from claw.engine.actor.session import Sessions
 from claw.engine.actor.signals import Judging
 from claw.engine.actor.template import TemplateRefusal
-from claw.records import End, Sampling, Trace, Turn, TurnKind, TurnState, new_id
+from claw.records import End, Message, Sampling, Trace, Turn, TurnKind, TurnState, new_id
 from claw.sdk.app import Ask, EngineError
 
 ADAPTER = "default"
@@ -59,6 +61,23 @@ class Conversations:
         self.model_context = chat.context
 
     # --- a request ---------------------------------------------------------------------------
+
+    async def checked(self, ask: Ask) -> Ask:
+        """Return a request that a template can render, with digests in place of its pictures.
+
+        EngineError 400: it cannot, or the model sees no pictures.
+        """
+        request.check_messages(ask, sees=self._chat.album is not None)
+        return replace(ask, messages=await self.without_pictures(ask.messages))
+
+    async def without_pictures(self, messages: list[Message]) -> list[Message]:
+        """Return the messages with digests in place of their pictures, where the model sees any."""
+        return messages if self._chat.album is None else await self._chat.album.taken(messages)
+
+    async def pictures(self, images: tuple[str, ...]) -> tuple[np.ndarray, ...]:
+        """The pixels of pictures, for a worker or the trainer."""
+        assert not images or self._chat.album is not None, "only an album names pictures"
+        return await self._chat.album.shown(images) if self._chat.album and images else ()
 
     def find(self, ask: Ask, trace_id: str) -> tuple[Place, TurnKind, str, Sampling]:
         """Return where a request belongs and what kind it is; its new messages are next states."""
@@ -102,7 +121,8 @@ class Conversations:
             owner=ask.owner, adapter=ADAPTER, kind=kind, messages=tuple(ask.messages),
             tools=tuple(ask.tools), prompt_ids=prompt.ids,
             sampling=replace(sampling, max_tokens=min(sampling.max_tokens, room)),
-            reason=f"{rule}; session by {place.rule}; prompt {prompt.rule}", created=time.time(),
+            images=prompt.images, created=time.time(),
+            reason=f"{rule}; session by {place.rule}; prompt {prompt.rule}",
         )
         # the tree first: a repetition that comes while the turn is written must find it
         node = self.sessions.add(place, turn_id=turn.id, trace_id=trace_id, kind=kind,

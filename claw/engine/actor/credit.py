@@ -131,5 +131,5 @@ def sample(
         advantages=np.full(len(c.ids), advantage if has else 0.0, np.float32),
         versions=c.versions, temperature=turn.sampling.temperature, has_advantage=has,
         hints=tuple(hints), topk_ids=c.topk_ids, topk_logps=c.topk_logps,
-        truncated=c.finish_reason is FinishReason.LENGTH, **extra,
+        truncated=c.finish_reason is FinishReason.LENGTH, images=turn.images, **extra,
     )

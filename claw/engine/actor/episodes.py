@@ -81,7 +81,8 @@ class Episodes:
             raise WireError(f"no such turn: {message['turn_id']!r}")
         self._heard(turn.trace_id, peer)
         episode = self._groups.episodes.get(turn.trace_id)
-        messages = tuple(speech.words(_messages(message.get("messages"))))
+        said = await self._talk.without_pictures(_messages(message.get("messages")))
+        messages = tuple(speech.words(said))
         signals = _signals(message.get("signals"), turn, self._config.judge.max_hints)
         if signals:
             await self._take(turn, messages, signals)

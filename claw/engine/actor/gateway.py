@@ -118,8 +118,7 @@ class Gateway:
 
     async def _begin(self, message: Message) -> Answer:
         """Return the answer to an ask: a new one, or the one that a retry asks for again."""
-        ask: Ask = wire.read_record(message, Ask)
-        request.check_messages(ask)
+        ask = await self._talk.checked(wire.read_record(message, Ask))
         if len(self._asks) > MAX_ASKS:
             raise engine_error(GenerationError("overloaded", f"{MAX_ASKS} asks are in hand"))
         async with self._opening:  # an equal request must find this one's turn
@@ -168,6 +167,7 @@ class Gateway:
                    prompt_tokens=len(turn.prompt_ids))
         made = None
         try:
+            call.pictures = await self._talk.pictures(turn.images)
             made = await self._generation.run(turn, call, answer, opened.prompt.starts_thinking)
             if made is None:
                 self._talk.sessions.fail(opened.node)

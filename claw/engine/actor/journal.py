@@ -228,6 +228,12 @@ class Journal(Store):
                 (time.time(), kind, subject, text),
             )
 
+    def pictures_of(self, trace_id: str) -> list[str]:
+        """Return the digests of what the turns of a trace show."""
+        return [digest for (digest,) in self.read(
+            "SELECT DISTINCT digest FROM shown WHERE turn_id IN"
+            " (SELECT id FROM turns WHERE trace_id=?)", trace_id)]
+
     def put_meta(self, key: str, value: str) -> None:
         """Keep a small text that concerns the whole run."""
         with self.write() as db:
@@ -245,7 +251,7 @@ class Journal(Store):
             for id in turns:
                 for (sample,) in self.read("SELECT id FROM samples WHERE turn_id=?", id):
                     db.execute("DELETE FROM arrays WHERE record=?", (sample,))
-                for table in ("samples", "signals", "parts"):
+                for table in ("samples", "signals", "parts", "shown"):
                     db.execute(f"DELETE FROM {table} WHERE turn_id=?", (id,))
                 db.execute("DELETE FROM arrays WHERE record=?", (id,))
                 db.execute("DELETE FROM events WHERE subject=?", (id,))
@@ -253,6 +259,7 @@ class Journal(Store):
                     "UPDATE turns SET state='forgotten', reason='', body='{}' WHERE id=?", (id,)
                 )
             db.execute("DELETE FROM texts WHERE digest NOT IN (SELECT digest FROM parts)")
+            db.execute("DELETE FROM pictures WHERE digest NOT IN (SELECT digest FROM shown)")
         self.read("PRAGMA wal_checkpoint(TRUNCATE)")  # the words are in the log beside it too
         return len(turns)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from claw.config import RunConfig
 from claw.engine.actor import forgetting, judges
+from claw.engine.actor.album import Album
 from claw.engine.actor.better import Better
 from claw.engine.actor.buffer import Buffer
 from claw.engine.actor.call import GenerationError
@@ -32,6 +33,7 @@ from claw.engine.actor.published import Published
 from claw.engine.actor.session import Sessions
 from claw.engine.actor.signals import Judging
 from claw.engine.people import People
+from claw.engine.pictures import lens_of
 from claw.errors import ClawError
 from claw.records import DEFAULT_OWNER, Message, Sampling, TurnState, new_id
 
@@ -53,6 +55,7 @@ class Parts:
             raise ClawError("the run folder holds turns already", found=str(self.journal.path),
                             do="continue it with --resume, or start a new run")
         self.chat = Chat(model_dir)
+        self._open_album(model_dir)
         self.ledger = Ledger(self.journal)
         self.buffer = Buffer(config.async_.max_staleness, masks=config.async_.stale == "mask")
         self.published = Published(self.journal)
@@ -72,10 +75,19 @@ class Parts:
         self.episodes = Episodes(config, self.ledger, self.talk, self.judging, self.crediting)
         self.better = Better(config.better, self.journal, self.chat, self.policy, self.published,
                              self.consent, judge)
+        self.buffer.pictures = self.talk.pictures
         self.generation = Generation(self.chat, self.policy, self.ledger)
         self.people = People(run_dir)
         self.meter = Meter(self.people, self.journal)
         self.resume = resume
+
+    def _open_album(self, model_dir: Path) -> None:
+        """Take pictures where the model and the worker see them."""
+        # the SGLang worker is given ids and nothing else
+        lens = lens_of(model_dir) if self.config.worker.kind == "transformers" else None
+        if lens is not None:
+            album = self.chat.album = Album(lens, self.journal.picture)
+            self.journal.picture_data = album.data
 
     def gateway(self, send: Send) -> Gateway:
         """Return the gateway that answers runners through `send`."""
@@ -143,6 +155,8 @@ class Parts:
                 if waiting.sample.trace_id == trace_id:
                     self.buffer.remove(id)
         self.better.forget({id for t in trace_ids for id, _ in self.journal.turn_ids(t)})
+        if self.chat.album is not None:
+            self.chat.album.forget(d for t in trace_ids for d in self.journal.pictures_of(t))
         forgotten = forgetting.forget(self.journal, trace_ids)
         self.ledger.states = Counter(self.journal.states())
         return forgotten
@@ -214,6 +228,7 @@ class Parts:
             "episodes": self.episodes.status(),
             "context": self.open_gateway.context,
             "takes_tools": self.chat.takes_tools,
+            "takes_pictures": self.chat.album is not None,
             "paused_until": self.consent.paused_until(owner),
             "warnings": [warning for warning in warnings if warning],
         }

@@ -6,6 +6,7 @@ Owns: messages, sampling fields, lengths. Does not own: answering (`gateway.py`)
 from typing import Any
 
 from claw.config import RolloutConfig
+from claw.engine.actor.album import is_picture
 from claw.records import Sampling
 from claw.sdk.app import Ask, EngineError
 
@@ -18,19 +19,19 @@ def bad(message: str, param: str, code: str | None = None) -> EngineError:
     return EngineError(400, message, param=param, code=code)
 
 
-def check_messages(ask: Ask) -> None:
-    """Refuse what no template can render; raises EngineError 400."""
+def check_messages(ask: Ask, *, sees: bool = False) -> None:
+    """Refuse what no template can render; raises EngineError 400. `sees`: pictures are taken."""
     if not isinstance(ask.messages, list) or not ask.messages:
         raise bad("messages must be a list with at least one message", "messages")
     for i, message in enumerate(ask.messages):
-        _check_message(message, f"messages[{i}]")
+        _check_message(message, f"messages[{i}]", sees)
     if not isinstance(ask.tools, list) or not all(isinstance(t, dict) for t in ask.tools):
         raise bad("tools must be a list of objects", "tools")
     if ask.kind not in ("", "main", "side"):
         raise bad(f"kind is main, side or empty; found {ask.kind!r}", "kind")
 
 
-def _check_message(message: Any, where: str) -> None:
+def _check_message(message: Any, where: str, sees: bool) -> None:
     if not isinstance(message, dict):
         raise bad(f"{where} is no object", where)
     role = message.get("role")
@@ -39,7 +40,7 @@ def _check_message(message: Any, where: str) -> None:
     content = message.get("content")
     if isinstance(content, list):
         for part in content:
-            _check_part(part, f"{where}.content")
+            _check_part(part, f"{where}.content", sees)
     elif content is None and role != "assistant":
         raise bad(f"{where} has no content", f"{where}.content")
     elif not isinstance(content, str | None):
@@ -49,11 +50,14 @@ def _check_message(message: Any, where: str) -> None:
         raise bad(f"{where}.tool_calls must be a list of function calls", f"{where}.tool_calls")
 
 
-def _check_part(part: Any, where: str) -> None:
+def _check_part(part: Any, where: str, sees: bool) -> None:
     if isinstance(part, str) or (isinstance(part, dict) and isinstance(part.get("text"), str)):
         return
+    if sees and is_picture(part):
+        return
     kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-    raise bad(f"{where} has a part of type {kind!r}; this model takes text only", where,
+    taken = "text and image_url" if sees else "text only"
+    raise bad(f"{where} has a part of type {kind!r}; this model takes {taken}", where,
               "unsupported_content")
 
 

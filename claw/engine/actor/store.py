@@ -1,6 +1,7 @@
 """The file below the journal: one SQLite database, its transactions, arrays and message parts.
 
-Owns: opening, the format check, all-or-nothing writes, arrays as bytes, messages by digest.
+Owns: opening, the format check, all-or-nothing writes, arrays as bytes, messages and pictures by
+digest.
 Does not own: which records there are (`journal.py`).
 """
 
@@ -8,14 +9,15 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from claw.engine.actor.tables import FORMAT, SCHEMA
+from claw.engine.actor.album import digests
+from claw.engine.actor.tables import FORMAT, PICTURES, SCHEMA
 from claw.errors import ClawError
 
 NAME = "journal.sqlite"
@@ -27,6 +29,8 @@ class Store:
     def __init__(self, run_dir: Path | str, *, read_only: bool = False) -> None:
         self.path = Path(run_dir) / NAME
         self._lock = threading.RLock()  # big writes run in a thread
+        self.picture_data: Callable[[str], bytes | None] = lambda digest: None
+        """what was sent of a picture that a message names, at its first writing"""
         if read_only:
             if not self.path.exists():
                 raise ClawError("no journal in this run folder", found=str(run_dir))
@@ -57,6 +61,8 @@ class Store:
                 "the journal has another format", found=f"format {row and row[0]} in {self.path}",
                 allowed=f"format {FORMAT}", do="use the claw version that wrote it, or a new run",
             )
+        if not read_only:
+            self._db.executescript(PICTURES)
 
     def close(self) -> None:
         with self._lock:
@@ -97,11 +103,26 @@ class Store:
         """Write messages, each text once; the caller holds the transaction."""
         for position, value in enumerate(values):
             body = to_json(value)
+            self._put_pictures(turn_id, value)
             digest = hashlib.sha256(body.encode()).digest()
             self._db.execute("INSERT OR IGNORE INTO texts VALUES(?,?)", (digest, body))
             self._db.execute(
                 "INSERT OR REPLACE INTO parts VALUES(?,?,?,?)", (turn_id, part, position, digest)
             )
+
+    def _put_pictures(self, turn_id: str, value: Any) -> None:
+        """Write the pictures of a message, each once, and that the turn shows them."""
+        for digest in digests(value):
+            if not self.read("SELECT 1 FROM pictures WHERE digest=?", digest):
+                if (data := self.picture_data(digest)) is None:
+                    raise ClawError("a picture of the message is not at hand", found=digest)
+                self._db.execute("INSERT INTO pictures VALUES(?,?)", (digest, data))
+            self._db.execute("INSERT OR IGNORE INTO shown VALUES(?,?)", (turn_id, digest))
+
+    def picture(self, digest: str) -> bytes | None:
+        """Return a picture as it was sent; None for one that is not here."""
+        rows = self.read("SELECT data FROM pictures WHERE digest=?", digest)
+        return bytes(rows[0][0]) if rows else None
 
     def put_arrays(self, record: str, arrays: dict[str, np.ndarray]) -> None:
         """Write arrays by name; the caller holds the transaction."""

@@ -32,3 +32,11 @@ CREATE TABLE versions(
 CREATE TABLE events(n INTEGER PRIMARY KEY, at REAL, kind TEXT, subject TEXT, text TEXT);
 CREATE INDEX events_subject ON events(subject);
 """
+
+PICTURES = """
+CREATE TABLE IF NOT EXISTS pictures(digest TEXT PRIMARY KEY, data BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS shown(
+  turn_id TEXT, digest TEXT, PRIMARY KEY(turn_id, digest)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS shown_digest ON shown(digest);
+"""
+"""what turns show, and the pictures, once each; an older journal gets them when it is opened"""

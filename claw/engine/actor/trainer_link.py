@@ -136,7 +136,7 @@ class TrainerLink:
             lease = self._open_lease() or self._take(max_samples, max_wait_s, not_of)
             if lease is not None:
                 await self._send(peer, wire.samples_message(
-                    "lease.samples", list(lease.samples), id, lease_id=lease.id,
+                    "lease.samples", await self._buffer.seen(lease), id, lease_id=lease.id,
                     dropped=self._buffer.take_dropped(),
                 ))
                 return

@@ -63,6 +63,10 @@ class Endpoint:
             raise _refusal(status, headers, body)
         yield _event(body, trace_id)
 
+    async def takes_pictures(self) -> bool:
+        """An endpoint does not say."""
+        return False
+
     async def open_trace(self, task: Task, group: str) -> str:
         """Name the trace; nobody else keeps it."""
         return new_id("trace")

@@ -35,6 +35,7 @@ class WireEngine:
         deadline_s: float = 600.0, heartbeat_s: float = 2.0, dead_after_s: float = 60.0,
     ) -> None:
         self._plugin, self._deadline_s = plugin, deadline_s
+        self._takes_pictures: bool | None = None
         self.address = ""
         """of the plugin's HTTP app, for the actor to know"""
         self.num_episodes: Callable[[], int] = lambda: 0
@@ -125,6 +126,12 @@ class WireEngine:
         return await self._request(what, within_s=ACT_S, **about)
 
     # --- traces of episodes ------------------------------------------------------------------
+
+    async def takes_pictures(self) -> bool:
+        """Whether the run's model and workers see pictures; asked once."""
+        if self._takes_pictures is None:
+            self._takes_pictures = bool((await self.status()).get("takes_pictures"))
+        return self._takes_pictures
 
     async def open_trace(self, task: Task, group: str) -> str:
         """Begin a trace; the private answer stays here.

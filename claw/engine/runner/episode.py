@@ -103,6 +103,10 @@ class Episode:
     async def _play_turns(self) -> End:
         with boundary(Boundary.ENV):
             self._env = await self._call(self._make)
+        if hasattr(self._env, "takes_pictures"):
+            with boundary(Boundary.POLICY):
+                self._env.takes_pictures = await self.policy.takes_pictures()
+        with boundary(Boundary.ENV):
             self.messages = list(await self._call(self._env.start))
         self._has_started = True
         for index in range(self.limits.turns):

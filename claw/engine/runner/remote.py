@@ -133,11 +133,15 @@ class RemoteEnv:
         self.id = str(made["env"])
         self.tools: list[dict[str, Any]] = list(made.get("tools") or ())
         self._has_shown = bool(made.get("has_shown"))
+        if made.get("has_pictures"):
+            self.takes_pictures = False
         self._is_closed = False
 
     def start(self) -> list[Message]:
         """Return the first messages."""
-        said = self._turn(_request("env.start", self._config, env=self.id))
+        sees = getattr(self, "takes_pictures", False)
+        said = self._turn(
+            _request("env.start", self._config, env=self.id, takes_pictures=sees))
         return [] if said is None else said
 
     def reply(self, turn: EnvTurn) -> list[Message] | None:

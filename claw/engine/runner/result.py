@@ -58,6 +58,9 @@ class Policy(Protocol):
     def ask(self, ask: Ask, *, trace_id: str = "") -> AsyncIterator[Event]:
         """Stream one answer; closing the iterator early cancels it."""
 
+    async def takes_pictures(self) -> bool:
+        """Whether it is known to see the pictures in messages."""
+
     async def open_trace(self, task: Task, group: str) -> str:
         """Begin a trace; return its id."""
 

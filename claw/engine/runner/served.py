@@ -230,12 +230,15 @@ class Served:
             raise
         id = new_id("env")
         self._envs[id] = _Env(env, lane, peer)
-        return {"env": id, "tools": _tools(env), "has_shown": hasattr(env, "shown")}
+        return {"env": id, "tools": _tools(env), "has_shown": hasattr(env, "shown"),
+                "has_pictures": hasattr(env, "takes_pictures")}
 
     async def _turn(self, peer: bytes, message: Message) -> dict[str, Any]:
         held = self._env(str(message["env"]))
         held.peer = peer
         if message.type == "env.start":
+            if hasattr(held.env, "takes_pictures"):
+                held.env.takes_pictures = bool(message.get("takes_pictures"))
             said = await held.lane.call(held.env.start, deadline_s=CALL_S)
         else:
             turn = wire.read_record(message, EnvTurn)

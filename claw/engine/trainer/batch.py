@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Pair = tuple[np.ndarray, np.ndarray]
-"""prompt ids [P >= 1] and reply ids [R >= 1] of one sequence"""
+Pair = tuple[np.ndarray, ...]
+"""prompt ids [P >= 1] and reply ids [R >= 1] of one sequence, then the pictures of the prompt"""
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class MicroBatch:
     """int64"""
     reply_lengths: tuple[int, ...]
     """R of each sequence, in order"""
+    pictures: tuple[tuple[np.ndarray, ...], ...] = ()
+    """of each sequence, uint8 [H, W, 3] each"""
 
     @property
     def num_tokens(self) -> int:
@@ -51,12 +53,12 @@ class MicroBatch:
 
 def pad(pairs: Sequence[Pair], device: torch.device | str = "cpu") -> MicroBatch:
     """Lay sequences beside each other. ValueError: an empty prompt or reply, or no sequence."""
-    if not pairs or any(len(p) == 0 or len(r) == 0 for p, r in pairs):
+    if not pairs or any(len(p) == 0 or len(r) == 0 for p, r, *_ in pairs):
         raise ValueError("a micro-batch needs sequences with a prompt and a reply each")
-    lengths = [len(p) + len(r) for p, r in pairs]
+    lengths = [len(p) + len(r) for p, r, *_ in pairs]
     ids = np.zeros((len(pairs), max(lengths)), dtype=np.int64)
     rows, columns = [], []
-    for i, (prompt, reply) in enumerate(pairs):
+    for i, (prompt, reply, *_) in enumerate(pairs):
         ids[i, : len(prompt)] = prompt
         ids[i, len(prompt) : lengths[i]] = reply
         rows.append(np.full(len(reply), i))
@@ -71,8 +73,9 @@ def pad(pairs: Sequence[Pair], device: torch.device | str = "cpu") -> MicroBatch
         cu_seqlens=tensor(np.cumsum([0, *lengths]), torch.int32),
         row_T=tensor(np.concatenate(rows)),
         column_T=tensor(np.concatenate(columns)),
-        reply_ids_T=tensor(np.concatenate([r for _, r in pairs])),
-        reply_lengths=tuple(len(r) for _, r in pairs),
+        reply_ids_T=tensor(np.concatenate([r for _, r, *_ in pairs])),
+        reply_lengths=tuple(len(r) for _, r, *_ in pairs),
+        pictures=tuple(tuple(shown) for _, _, *shown in pairs),
     )
 
 

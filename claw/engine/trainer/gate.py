@@ -80,7 +80,7 @@ class Gate:
 
     def _replay_rise(self, policy: Policy) -> float:
         kept = list(self.replay)
-        pairs = [(s.prompt_ids, s.reply_ids) for s in kept]
+        pairs = [(s.prompt_ids, s.reply_ids, *s.pictures) for s in kept]
         now = score.logps(policy, pairs, self.max_tokens, [s.temperature for s in kept])
         gaps = [(s.logps - logps)[s.mask] for s, logps in zip(kept, now, strict=True)]
         return float(np.concatenate(gaps).mean())

@@ -6,26 +6,35 @@ Does not own: log-probs (kernels), the optimiser's copies, files of versions.
 B sequences, L positions, H hidden size, V vocabulary size.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from claw.config import LoraConfig, RunConfig
+from claw.engine import sight
+from claw.engine.pictures import Lens, lens_of
 from claw.engine.trainer import attention
 from claw.engine.trainer.loss import METHODS
 from claw.errors import UsageError
 from claw.kernels import backend
 
+Pictures = Sequence[Sequence[np.ndarray]]
+"""of each sequence, uint8 [H, W, 3] each"""
+
 
 class Policy:
     """A causal LM, its trainable parameters, and the other weights that the loss may ask."""
 
-    def __init__(self, lm: Any, peft: Any | None, first: Any | None, ema_decay: float | None):
-        self.lm, self.peft, self.first = lm, peft, first
+    def __init__(
+        self, lm: Any, peft: Any | None, first: Any | None, ema_decay: float | None,
+        lens: Lens | None = None,
+    ):
+        self.lm, self.peft, self.first, self.lens = lm, peft, first, lens
         self.ema_decay = ema_decay
         self.parameters: dict[str, nn.Parameter] = {
             name: p for name, p in lm.named_parameters() if p.requires_grad
@@ -50,21 +59,27 @@ class Policy:
     @property
     def context(self) -> int:
         """Longest sequence in tokens that the model has positions for."""
-        return int(getattr(self.lm.config, "max_position_embeddings", 0) or 1 << 30)
+        config = self.lm.config.get_text_config()
+        return int(getattr(config, "max_position_embeddings", 0) or 1 << 30)
 
     @property
     def kind(self) -> str:
         return "full" if self.peft is None else "lora"
 
-    def hidden(self, ids_BL: Tensor) -> Tensor:
-        """[B, L] -> final hidden states [B, L, H], after the last norm; no logits are made."""
+    def hidden(self, ids_BL: Tensor, pictures: Pictures = ()) -> Tensor:
+        """[B, L] -> final hidden states [B, L, H], after the last norm; no logits are made.
+
+        `pictures` are those of each sequence.
+        """
+        if self.lens is not None and any(pictures):
+            return sight.whole(self.lm, self.lens, ids_BL, pictures)
         return _decoder(self.lm)(input_ids=ids_BL, use_cache=False).last_hidden_state
 
-    def student(self, ids_BL: Tensor) -> Tensor:
+    def student(self, ids_BL: Tensor, pictures: Pictures = ()) -> Tensor:
         """`hidden` with gradients (and with the dropout of adapters and checkpointing, if set)."""
         self.lm.train()
         try:
-            return self.hidden(ids_BL)
+            return self.hidden(ids_BL, pictures)
         finally:
             self.lm.eval()
 
@@ -85,7 +100,7 @@ class Policy:
                 with self.peft.disable_adapter():
                     yield self
             elif self.first is not None:
-                yield Policy(self.first, None, None, None)
+                yield Policy(self.first, None, None, None, self.lens)
             else:
                 raise ValueError(f"weights of {who!r} are not kept in this run")
 
@@ -126,7 +141,8 @@ def load(model_dir: str | Path, config: RunConfig) -> Policy:
     if config.train.gradient_checkpointing:
         _checkpoint(lm)
     keeps_ema = asks_teacher and loss.teacher == "ema"
-    return Policy(lm.eval(), peft, first, loss.ema_decay if keeps_ema else None)
+    return Policy(lm.eval(), peft, first, loss.ema_decay if keeps_ema else None,
+                  lens_of(Path(model_dir)))
 
 
 def _checkpoint(lm: Any) -> None:
@@ -139,15 +155,12 @@ def _checkpoint(lm: Any) -> None:
 
 
 def _read(model_dir: str | Path, device: torch.device, dtype: torch.dtype) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     try:
         settings = AutoConfig.from_pretrained(str(model_dir), local_files_only=True)
-        for name in vars(settings):
-            # dropout of the base would make the scoring and the training pass disagree
-            if name.endswith(("dropout", "pdrop")) and isinstance(getattr(settings, name), float):
-                setattr(settings, name, 0.0)
-        lm = AutoModelForCausalLM.from_pretrained(
+        _without_dropout(settings)
+        lm = sight.auto_class(model_dir).from_pretrained(
             str(model_dir), config=settings, dtype=dtype, local_files_only=True,
             attn_implementation=attention.choose(device, dtype)[0],
         )
@@ -157,6 +170,14 @@ def _read(model_dir: str | Path, device: torch.device, dtype: torch.dtype) -> An
             allowed="a folder with config.json and safetensors of a causal language model",
         ) from error
     return lm.to(device).eval()
+
+
+def _without_dropout(settings: Any) -> None:
+    """Dropout of the base would make the scoring and the training pass disagree."""
+    for part in (settings, *(getattr(settings, n, None) for n in settings.sub_configs)):
+        for name in vars(part) if part is not None else ():
+            if name.endswith(("dropout", "pdrop")) and isinstance(getattr(part, name), float):
+                setattr(part, name, 0.0)
 
 
 def _device(name: str) -> torch.device:
@@ -205,7 +226,9 @@ def _adapt(lm: Any, lora: LoraConfig) -> Any:
     """Put a LoRA adapter on the linear layers named in `lora.targets`, each of which must exist."""
     import peft
 
-    linear = [n for n, m in lm.named_modules() if isinstance(m, nn.Linear)]
+    # what sees a picture stays as it is: an adapter is on the language model's layers
+    language = getattr(_decoder(lm), "language_model", lm)
+    linear = [n for n, m in language.named_modules() if isinstance(m, nn.Linear)]
     head = next(n for n, m in lm.named_modules() if m is lm.get_output_embeddings())
     targets = list(lora.targets)
     lost = [t for t in targets if not any(n == t or n.endswith("." + t) for n in linear)]

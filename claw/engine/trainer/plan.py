@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from claw.config import RunConfig
+from claw.engine.pictures import Lens
 from claw.engine.trainer.loss import METHODS
 from claw.records import Sample
 
@@ -25,6 +26,8 @@ class Limits:
     """number of the weights that are about to be trained"""
     vocab_size: int
     context: int
+    lens: Lens | None = None
+    """how the model reads pictures"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +137,24 @@ def _refusal(s: Sample, limits: Limits) -> str:
         return "malformed"
     if not all(_in_vocabulary(ids, limits) for ids in (s.prompt_ids, s.reply_ids)):
         return "malformed"
+    if not _shows(s.prompt_ids, s, limits):
+        return "pictures"
     return "too_long" if s.num_tokens > limits.context else ""
+
+
+def _shows(prompt: np.ndarray, s: Sample, limits: Limits) -> bool:
+    """Whether the prompt has the tokens of the sample's pictures, and the model reads them."""
+    if not s.images and not s.pictures:
+        return True
+    if limits.lens is None or len(s.pictures) != len(s.images):
+        return False
+    if any(limits.lens.problem(picture) for picture in s.pictures):
+        return False
+    try:
+        limits.lens.places(prompt, s.pictures)
+    except ValueError:
+        return False
+    return True
 
 
 def _in_vocabulary(ids: np.ndarray, limits: Limits) -> bool:
@@ -170,4 +190,5 @@ def _asks_teacher(config: RunConfig) -> bool:
 
 
 def _is_usable(hint: np.ndarray, s: Sample, limits: Limits) -> bool:
-    return _in_vocabulary(hint, limits) and len(hint) + len(s.reply_ids) <= limits.context
+    fits = _in_vocabulary(hint, limits) and len(hint) + len(s.reply_ids) <= limits.context
+    return fits and _shows(hint, s, limits)

@@ -45,16 +45,17 @@ def reply_hidden(policy: Policy, pairs: Sequence[Pair], max_tokens: int) -> list
     """The hidden states [R, H] that predict each pair's reply, in the pairs' order; no gradient."""
     found: dict[int, Tensor] = {}
     with torch.no_grad():
-        for indices in batch.group([len(p) + len(r) for p, r in pairs], max_tokens):
+        for indices in batch.group([len(p) + len(r) for p, r, *_ in pairs], max_tokens):
             micro = batch.pad([pairs[i] for i in indices], policy.device)
-            hidden_TH = finite(micro.at_replies(policy.hidden(micro.ids_BL)))
+            hidden_TH = finite(micro.at_replies(policy.hidden(micro.ids_BL, micro.pictures)))
             found |= dict(zip(indices, micro.per_sequence(hidden_TH), strict=True))
     return [found[i] for i in range(len(pairs))]
 
 
 def teacher(policy: Policy, who: str, items: Sequence[Item], max_tokens: int) -> Teacher:
     """Run `who` over hinted prompt + the same reply ids, for every hint of every item."""
-    pairs = [(hint, item.sample.reply_ids) for item in items for hint in item.hints]
+    pairs = [(hint, item.sample.reply_ids, *item.sample.pictures)
+             for item in items for hint in item.hints]
     with policy.weights_of(who) as weights:
         head = weights.head.detach()
         rows = iter(reply_hidden(weights, pairs, max_tokens))
@@ -66,7 +67,7 @@ def teacher(policy: Policy, who: str, items: Sequence[Item], max_tokens: int) ->
 def reference_logps(policy: Policy, micro: batch.MicroBatch, tau_T: Tensor) -> Tensor:
     """[T] log-probs of the reply under the first weights, for the KL term."""
     with policy.weights_of("base") as weights:
-        hidden_TH = finite(micro.at_replies(weights.hidden(micro.ids_BL)))
+        hidden_TH = finite(micro.at_replies(weights.hidden(micro.ids_BL, micro.pictures)))
         found = kernels.score(hidden_TH, weights.head, micro.reply_ids_T[:, None], 0, tau_T)
     assert found.logp is not None
     return found.logp[:, 0]
@@ -85,9 +86,10 @@ def logps(
     taus = temperatures or [1.0] * len(pairs)
     with policy.weights_of("current"):
         hidden = reply_hidden(policy, pairs, max_tokens)
-        lengths = [len(reply) for _, reply in pairs]
+        lengths = [len(reply) for _, reply, *_ in pairs]
         device = policy.device
-        ids_T = torch.as_tensor(np.concatenate([r for _, r in pairs]).astype(np.int64)).to(device)
+        replies = np.concatenate([r for _, r, *_ in pairs]).astype(np.int64)
+        ids_T = torch.as_tensor(replies).to(device)
         tau_T = torch.as_tensor(np.repeat(np.float32(taus), lengths)).to(device)
         found = kernels.score(torch.cat(hidden), policy.head, ids_T[:, None], 0, tau_T)
     assert found.logp is not None

@@ -62,7 +62,8 @@ def run(
     """
     started = time.perf_counter()
     limits = Limits(
-        version.owner, version.adapter, version.number, policy.vocab_size, policy.context
+        version.owner, version.adapter, version.number, policy.vocab_size, policy.context,
+        policy.lens,
     )
     what = plan.make(samples, config, limits)
     tally = _Tally(config)
@@ -106,7 +107,7 @@ def _micro_batches(
     found = []
     for indices in batch.group(lengths, config.train.micro_tokens):
         items = [what.items[i] for i in indices]
-        pairs = [(i.sample.prompt_ids, i.sample.reply_ids) for i in items]
+        pairs = [(i.sample.prompt_ids, i.sample.reply_ids, *i.sample.pictures) for i in items]
         found.append((items, batch.pad(pairs, device)))
     return found
 
@@ -124,7 +125,7 @@ def _one(
     )
     has_kl = config.loss.kl_coef > 0
     ref_T = score.reference_logps(policy, micro, tau_T) if has_kl else None
-    hidden_TH = score.finite(micro.at_replies(policy.student(micro.ids_BL)))
+    hidden_TH = score.finite(micro.at_replies(policy.student(micro.ids_BL, micro.pictures)))
     student = targets.see(
         hidden_TH, policy.head, micro, tau_T, min(k, policy.vocab_size) if method.opd else 0
     )

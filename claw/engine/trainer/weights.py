@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from claw.engine import tensors, versions
+from claw.engine import sight, tensors, versions
 from claw.engine.trainer import durable, score
 from claw.engine.trainer.model import Policy
 from claw.errors import UsageError
@@ -146,9 +146,7 @@ def load(policy: Policy, folder: Path) -> None:
 
 
 def _load_full(policy: Policy, folder: Path) -> None:
-    from transformers import AutoModelForCausalLM
-
-    stored = AutoModelForCausalLM.from_pretrained(
+    stored = sight.auto_class(folder).from_pretrained(
         folder, dtype=policy.head.dtype, local_files_only=True
     )
     policy.lm.load_state_dict(stored.state_dict())

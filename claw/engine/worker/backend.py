@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from claw.config import RunConfig
+from claw.engine.pictures import Lens
 from claw.engine.versions import Manifest
 from claw.errors import ClawError
 from claw.records import FinishReason, Sampling, Version
@@ -63,6 +64,8 @@ class Limits:
     """tokens of prompt + reply"""
     slots: int
     queue: int
+    lens: Lens | None = None
+    """how its model reads pictures; None for text only"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +82,8 @@ class Generate:
     adapter: str
     deadline: float
     """time.monotonic() seconds"""
+    pictures: tuple[np.ndarray, ...] = ()
+    """uint8 [H, W, 3] each, in the model's size and the prompt's order"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from claw.engine.worker.backend import Chunk, Generate, Key, Score
+from claw.engine.worker.eyes import Seen
 from claw.engine.worker.sampler import Draw
 from claw.engine.worker.slots import SlotCache
 from claw.records import FinishReason
@@ -43,6 +44,8 @@ class Slot:
     rows: list[tuple[np.ndarray, ...]] = field(default_factory=list)
     """sampled and not sent yet; for a Score: its chunks of results"""
     finish: FinishReason | None = None
+    seen: Seen | None = None
+    """its pictures"""
     generator: torch.Generator = field(default_factory=torch.Generator)
 
     def __post_init__(self) -> None:
@@ -53,6 +56,10 @@ class Slot:
     def missing(self) -> int:
         """Tokens that the model has not read yet; 1 while decoding."""
         return len(self.tokens) - self.filled
+
+    def marks(self, ids: np.ndarray) -> np.ndarray:
+        """What a kept prefix is known by: the ids, and which pictures they show."""
+        return ids if self.seen is None else self.seen.marked(ids)
 
     def uniform(self) -> float:
         return torch.rand(1, generator=self.generator, dtype=torch.float64).item()
@@ -72,6 +79,11 @@ class Slot:
             self.finish = FinishReason.STOP
         elif len(self.tokens) >= self.max_length:
             self.finish = FinishReason.LENGTH
+
+    def drop_features(self) -> None:
+        """The prompt is read, or other weights see otherwise."""
+        if self.seen is not None:
+            self.seen.features.clear()
 
     def chunk(self, *, whole: bool) -> Chunk | None:
         """Return what is to be sent now; `whole` sends whatever there is."""
@@ -143,6 +155,7 @@ class Batch:
         """The weights changed: every request reads its tokens again."""
         for slot in self.slots:
             slot.filled = 0
+            slot.drop_features()
             if isinstance(slot.request, Score):
                 slot.rows = []
         self.num_decoding = 0

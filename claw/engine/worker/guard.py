@@ -10,6 +10,7 @@ import time
 import numpy as np
 
 from claw.engine import wire
+from claw.engine.pictures import MAX_PICTURES
 from claw.engine.wire import Message
 from claw.engine.worker.backend import Code, Generate, Limits, RequestError, Score
 from claw.errors import WireError
@@ -29,6 +30,7 @@ def read_generate(message: Message, limits: Limits, deadline_s: float) -> Genera
         message.id, prompt, _sampling(message, limits), _stop_ids(message, limits),
         _text(message, "session", ""), _text(message, "owner", DEFAULT_OWNER),
         _text(message, "adapter", DEFAULT_OWNER), _deadline(message, deadline_s),
+        _pictures(message, prompt, limits),
     )
 
 
@@ -62,6 +64,27 @@ def _ids(message: Message, name: str, limits: Limits) -> np.ndarray:
     if len(wrong):
         raise _bad(f"{name}[{wrong[0]}] is {ids[wrong[0]]}; ids are 0 to {limits.vocab_size - 1}")
     return ids.astype(np.int32)
+
+
+def _pictures(message: Message, prompt: np.ndarray, limits: Limits) -> tuple[np.ndarray, ...]:
+    """Arrays `pictures.0`, `pictures.1`, ...: they must be those that the prompt has tokens for."""
+    number = _whole(message.get("pictures", 0), "pictures", 0, MAX_PICTURES)
+    if not number:
+        return ()
+    if limits.lens is None:
+        raise _bad(f"a worker of kind {limits.kind!r} with this model takes no pictures")
+    names = [f"pictures.{i}" for i in range(number)]
+    if missing := [name for name in names if name not in message.arrays]:
+        raise _bad(f"array {missing[0]} is missing")
+    pictures = tuple(message.arrays[name] for name in names)
+    for name, picture in zip(names, pictures, strict=True):
+        if problem := limits.lens.problem(picture):
+            raise _bad(f"{name}: {problem}")
+    try:
+        limits.lens.places(prompt, pictures)
+    except ValueError as error:
+        raise _bad(f"prompt_ids do not fit the pictures: {error}") from None
+    return pictures
 
 
 def _sampling(message: Message, limits: Limits) -> Sampling:

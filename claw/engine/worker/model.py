@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
 
 from claw.config import WorkerConfig
+from claw.engine import sight
+from claw.engine.pictures import Lens, lens_of
+from claw.engine.worker.eyes import Eyes, Seen
 from claw.engine.worker.slots import SlotCache, Window, attention_mask
 from claw.errors import UsageError
 
@@ -24,7 +26,9 @@ _LAYERS = {"full_attention", "sliding_attention"}
 class Model:
     """A causal language model on one device."""
 
-    def __init__(self, module: nn.Module, device: torch.device, context: int) -> None:
+    def __init__(
+        self, module: nn.Module, device: torch.device, context: int, lens: Lens | None = None
+    ) -> None:
         self.module = module.to(device).eval().requires_grad_(False)
         self.device = device
         config: Any = module.config
@@ -41,6 +45,8 @@ class Model:
         self._sliding = getattr(text, "sliding_window", None)
         accepted = inspect.signature(module.forward).parameters
         self._cache_word = "cache" if "cache" in accepted else "past_key_values"
+        self.lens = lens
+        self.eyes = Eyes(module, lens, device) if lens is not None else None
 
     def _mask(self, positions_nT: Tensor, width: int) -> Any:
         full = attention_mask(positions_nT, width)
@@ -53,9 +59,11 @@ class Model:
 
     def forward(
         self, cache: SlotCache, start: int, tokens: Sequence[Sequence[int]],
-        filled: Sequence[int], *, keep_all: bool = False,
+        filled: Sequence[int], *, keep_all: bool = False, seen: Sequence[Seen | None] = (),
     ) -> Tensor:
         """Append tokens to rows start, start+1, ... that hold `filled` columns each.
+
+        `seen` are the pictures of each row.
 
         Returns the logits after each row's last token [n, V]; with `keep_all` of all tokens,
         aligned right [n, T, V].
@@ -72,13 +80,32 @@ class Model:
         positions_nT = positions_nT.to(self.device)
         rows_n1 = torch.arange(n, device=self.device)[:, None]
         cache.window = Window(start, start + n, rows_n1, columns_nT.to(self.device), width)
-        out = self.module(
-            input_ids=ids_nT.to(self.device), position_ids=positions_nT,
-            attention_mask=self._mask(positions_nT, width), use_cache=True,
-            logits_to_keep=0 if keep_all else 1, **{self._cache_word: cache},
-        )
-        logits: Tensor = out.logits
+        more = {"attention_mask": self._mask(positions_nT, width), "use_cache": True,
+                self._cache_word: cache}
+        ids_nT = ids_nT.to(self.device)
+        if self.eyes is not None and any(seen):
+            logits = self._look(self.eyes, ids_nT, positions_nT, tokens, filled, seen,
+                                keep_all=keep_all, **more)
+        else:
+            logits = self.module(input_ids=ids_nT, position_ids=positions_nT,
+                                 logits_to_keep=0 if keep_all else 1, **more).logits
         return logits if keep_all else logits[:, -1]
+
+    def _look(
+        self, eyes: Eyes, ids_nT: Tensor, positions_nT: Tensor, tokens: Sequence[Sequence[int]],
+        filled: Sequence[int], seen: Sequence[Seen | None], *, keep_all: bool, **more: Any,
+    ) -> Tensor:
+        """The same for rows of which some have pictures, in these tokens or before them."""
+        module: Any = self.module
+        positions_3nT = eyes.positions(positions_nT, tokens, filled, seen)
+        shown = eyes.shown(ids_nT.shape[1], tokens, filled, seen)
+        if shown is None:
+            made: Tensor = module(input_ids=ids_nT, position_ids=positions_3nT,
+                                  logits_to_keep=0 if keep_all else 1, **more).logits
+            return made
+        states = sight.hidden(module, ids_nT, positions_3nT, *shown, **more)
+        made = module.lm_head(states if keep_all else states[:, -1:])
+        return made
 
     def logits(self, ids: np.ndarray) -> Tensor:
         """Logits of one short sequence [L], without a cache: [L, V]."""
@@ -104,14 +131,15 @@ def _align(
 def load_model(folder: Path, config: WorkerConfig) -> Model:
     """Load the weights of `folder` onto the device of `config`."""
     device = pick_device(config.device)
-    model = Model(load_module(folder, pick_dtype(config.dtype, device)), device, config.context)
+    module = load_module(folder, pick_dtype(config.dtype, device))
+    model = Model(module, device, config.context, lens_of(folder))
     model.logits(np.zeros(2, np.int32))  # a model that cannot run must say so at the start
     return model
 
 
 def load_module(folder: Path, dtype: torch.dtype) -> nn.Module:
     # sdpa: the slot cache brings its own mask, which flash attention would ignore
-    module: nn.Module = AutoModelForCausalLM.from_pretrained(
+    module: nn.Module = sight.auto_class(folder).from_pretrained(
         folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
     )
     return module

@@ -34,6 +34,7 @@ from claw.engine.worker.backend import (
     Scored,
 )
 from claw.engine.worker.batch import Batch, Slot
+from claw.engine.worker.eyes import Seen
 from claw.engine.worker.held import Held
 from claw.engine.worker.model import Model, load_model
 from claw.engine.worker.prefix import Prefixes
@@ -61,7 +62,8 @@ class TransformersBackend:
         self.model = model
         w = config.worker
         self.limits = Limits(
-            "transformers", config.model, model.vocab_size, model.context, w.slots, w.queue
+            "transformers", config.model, model.vocab_size, model.context, w.slots, w.queue,
+            model.lens,
         )
         self.cache = SlotCache(w.slots, model.context)
         self.batch = Batch(self.cache)
@@ -137,7 +139,8 @@ class TransformersBackend:
             row = self.batch.add(slot)
             if isinstance(request, Generate) and request.session:
                 session = (request.session, request.owner, request.adapter)
-                size, entries = self.prefixes.find(session, weights, request.prompt_ids)
+                marks = slot.marks(request.prompt_ids)
+                size, entries = self.prefixes.find(session, weights, marks)
                 if size:
                     self.cache.copy_in(row, entries, size)
                     slot.filled = slot.cached = size
@@ -145,8 +148,11 @@ class TransformersBackend:
     def _slot(self, request: Generate, weights: Key | None) -> Slot:
         stops = frozenset(request.stop_ids) | self.model.eos_ids
         longest = min(len(request.prompt_ids) + request.sampling.max_tokens, self.model.context)
+        seen = None
+        if request.pictures and self.model.lens is not None:
+            seen = Seen.of(self.model.lens, request.prompt_ids, request.pictures)
         return Slot(request, weights, frozenset() if request.sampling.ignore_eos else stops,
-                    longest, request.prompt_ids.tolist())
+                    longest, request.prompt_ids.tolist(), seen=seen)
 
     # --- the step ----------------------------------------------------------------------------
 
@@ -173,6 +179,7 @@ class TransformersBackend:
         slots = [group[i] for i in ready]
         for slot in slots:
             self.batch.start_decoding(slot)
+            slot.drop_features()
         rows = torch.tensor(ready, device=logits.device)
         yield from self._sample(slots, logits if len(ready) == len(group) else logits[rows])
 
@@ -199,7 +206,8 @@ class TransformersBackend:
     ) -> Tensor:
         self.held.adapters.routing.set([s.weights for s in slots], self.model.device)
         filled = [s.filled for s in slots]
-        logits = self.model.forward(self.cache, start, tokens, filled, keep_all=keep_all)
+        logits = self.model.forward(self.cache, start, tokens, filled, keep_all=keep_all,
+                                    seen=[s.seen for s in slots])
         for slot, new in zip(slots, tokens, strict=True):
             slot.filled += len(new)
         return logits
@@ -253,7 +261,7 @@ class TransformersBackend:
             session = (request.session, request.owner, request.adapter)
             ids = np.array(slot.tokens[: slot.filled], np.int32)
             entries = self.cache.copy_out(self.batch.slots.index(slot), slot.filled)
-            self.prefixes.keep(session, slot.weights, ids, entries)
+            self.prefixes.keep(session, slot.weights, slot.marks(ids), entries)
 
     def _remove(self, slot: Slot) -> None:
         self.batch.remove(slot)

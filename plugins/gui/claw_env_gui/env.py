@@ -43,6 +43,8 @@ class GuiEnv:
         self.desktop_task = desktop_task(task)
         support.refuse_unsupported(self.desktop_task, is_remote=bool(config.remote),
                                    cache=cache_of(config))
+        self.takes_pictures = False
+        """whether the policy sees pictures; whoever knows says so before the start"""
         self.tools: list[dict[str, Any]] = spaces.tools(config.actions)
         self.acted: list[Acted] = []
         """by turn"""
@@ -58,6 +60,9 @@ class GuiEnv:
 
     def start(self) -> list[Message]:
         """Open the desktop, set the task up, and show it."""
+        if self.config.observation == "auto":
+            seen = "screenshot" if self.takes_pictures else "tree"
+            self.config = self.config.model_copy(update={"observation": seen})
         self._machine = _opened(self.config)
         stage = setup.Stage(self.machine, self.desktop_task, self.config.step_timeout_s,
                             cache_of(self.config))

@@ -20,8 +20,9 @@ class GuiConfig(BaseModel):
     actions: Literal["computer_13", "pyautogui", "computer_use"] = "computer_13"
     """how the policy acts: JSON objects, Python source that is read and never run, or a tool with
     coordinates from 0 to 1000"""
-    observation: Literal["tree", "screenshot", "both"] = "tree"
-    """what it sees: the accessibility tree as text, which any model can read, a picture, or both"""
+    observation: Literal["auto", "tree", "screenshot", "both"] = "auto"
+    """what it sees: the accessibility tree as text, which any model can read, a picture, or both;
+    auto: a picture where the run's model is known to see it, else the tree"""
     history: int = Field(3, ge=1)
     """newest observations that stay in what the policy sees; of older ones only the words remain"""
     max_tree_lines: int = Field(120, ge=5)

@@ -119,9 +119,19 @@ def _part(block: Any, at: str) -> dict[str, Any]:
     kind = block.get("type") if isinstance(block, dict) else None
     if kind == "text":
         return {"type": "text", "text": block.get("text")}
-    if kind in ("image", "document"):
-        return {"type": "image_url" if kind == "image" else "file"}  # refused with its place
+    if kind == "image":
+        return {"type": "image_url", "image_url": {"url": _url_of(block.get("source"))}}
+    if kind == "document":
+        return {"type": "file"}  # refused with its place
     raise _unknown(kind, at, "text, tool_result")
+
+
+def _url_of(source: Any) -> str:
+    """A picture's data URL, or its address; empty for what is neither."""
+    given = source if isinstance(source, dict) else {}
+    if given.get("type") == "base64":
+        return f"data:{given.get('media_type')};base64,{given.get('data')}"
+    return str(given.get("url") or "")
 
 
 def _unknown(kind: Any, at: str, allowed: str) -> Exception:

@@ -29,6 +29,7 @@ from .dashboard.routes import routes as dashboard
 from .errors import Json, bad, on_bug, on_engine_error, on_http_error
 from .guard import Guard
 from .metrics import PATH, Metrics
+from .pictures import asked, first_place
 from .pieces import read
 from .requests import ChatRequest, chat_request, check_model
 from .responses_answer import ResponseEvents
@@ -138,7 +139,8 @@ class Routes:
             await self._engine.end_session(wanted.ask.session, owner=owner)
 
     def _ask(self, ask: Ask) -> Any:
-        return self.metrics.watch(ask.owner, self._engine.ask(ask))
+        events = asked(self._engine, ask) if first_place(ask.messages) else self._engine.ask(ask)
+        return self.metrics.watch(ask.owner, events)
 
     async def feedback(self, request: Request) -> Response:
         """POST /v1/feedback: {"id": turn or response id, "value": 1 or -1, optional text, edit}"""

@@ -11,13 +11,17 @@ from claw.sdk import Message
 
 from .body import kind_of
 from .errors import bad
+from .pictures import unseen
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _MEDIA = {"image_url": "an image", "input_audio": "audio", "file": "a file", "video_url": "a video"}
 
 
 def plain_messages(value: Any) -> list[Message]:
-    """Return the messages with string content; what cannot be honoured is a 400 with its place."""
+    """Return the messages with plain content; what cannot be honoured is a 400 with its place.
+
+    Content is a string, or where there are pictures a list of `text` and `image_url` parts.
+    """
     if not isinstance(value, list):
         raise bad(f"messages must be an array, not {kind_of(value)}.", "messages")
     if not value:
@@ -79,26 +83,35 @@ def _call(call: Any, at: str) -> dict[str, Any]:
     }
 
 
-def _content(value: Any, at: str) -> str | None:
+def _content(value: Any, at: str) -> str | list[dict[str, Any]] | None:
     if value is None or isinstance(value, str):
         return value
     if not isinstance(value, list):
         raise bad(f"{at} must be a string, null or an array of parts, not {kind_of(value)}.", at)
-    return "\n".join(_part(part, f"{at}[{i}]") for i, part in enumerate(value))
+    parts = [_part(part, f"{at}[{i}]") for i, part in enumerate(value)]
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(texts) == len(parts):
+        return "\n".join(texts)
+    return [{"type": "text", "text": p} if isinstance(p, str) else p for p in parts]
 
 
-def _part(part: Any, at: str) -> str:
+def _part(part: Any, at: str) -> str | dict[str, Any]:
+    """Return a text, or a picture as a part of its own."""
     if isinstance(part, str):
         return part
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in ("text", "refusal"):
         return _text(part.get(kind), f"{at}.{kind}")
+    if kind == "image_url" and (url := _url_of(part.get(kind))):
+        return {"type": "image_url", "image_url": {"url": url}}
     if isinstance(kind, str) and kind in _MEDIA:
-        raise bad(
-            f"{at} is {_MEDIA[kind]}; the served model reads text only. Send text parts.",
-            at, "unsupported_content",
-        )
+        raise unseen(at, _MEDIA[kind])
     raise bad(f"{at}.type must be 'text'.", at)
+
+
+def _url_of(given: Any) -> str:
+    url = given.get("url") if isinstance(given, dict) else given
+    return url if isinstance(url, str) else ""
 
 
 def _text(value: Any, at: str) -> str:

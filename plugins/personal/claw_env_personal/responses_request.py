@@ -118,5 +118,7 @@ def _part(part: Any, at: str) -> Any:
         return {"type": "text", "text": part.get("text")}
     if kind == "refusal":
         return part
+    if kind == "input_image" and isinstance(part.get("image_url"), str):
+        return {"type": "image_url", "image_url": {"url": part["image_url"]}}
     names = {"input_image": "image_url", "input_file": "file", "input_audio": "input_audio"}
     return {"type": names.get(str(kind), kind)}  # refused by name, with its place, or by type

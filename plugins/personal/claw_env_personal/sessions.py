@@ -36,13 +36,19 @@ def session_of(
     cache_key = body.get("prompt_cache_key")
     if isinstance(cache_key, str) and _NUMBER.search(cache_key):  # others name an application
         return _without_number(checked_id(cache_key, "prompt_cache_key")), "affinity"
-    first = next((m["content"] for m in messages if m["role"] == "user"), None) or ""
+    first = _words(next((m["content"] for m in messages if m["role"] == "user"), ""))
     mark = _MARK.search(first)
     if mark:
         return mark.group(1)[:_MAX_ID], "runtime line"
     if isinstance(body.get("user"), str) and body["user"]:
         return _of_user(body["user"], first), "user"
     return "", ""
+
+
+def _words(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n".join(part["text"] for part in content if part["type"] == "text")
+    return content or ""
 
 
 def _without_number(id: str) -> str:

@@ -73,6 +73,34 @@ def test_a_part_that_a_text_model_cannot_read_is_refused_not_dropped(endpoint, k
     assert made.engine.asks == []
 
 
+DATA = "data:image/png;base64,iVBORw0KGgo="
+TEXT = {"type": "text", "text": "What is this?"}
+SHOWN = [TEXT, {"type": "image_url", "image_url": {"url": DATA}}]
+
+
+@pytest.mark.parametrize(("path", "body"), [
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": [
+        TEXT, {"type": "image_url", "image_url": {"url": DATA, "detail": "low"}}]}]}),
+    ("/v1/responses", {"input": [{"role": "user", "content": [
+        {"type": "input_text", "text": "What is this?"},
+        {"type": "input_image", "image_url": DATA}]}]}),
+    ("/v1/messages", {"max_tokens": 5, "messages": [{"role": "user", "content": [
+        TEXT, {"type": "image", "source": {
+            "type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}]}]}),
+])
+def test_a_picture_reaches_a_model_that_sees_and_no_other(endpoint, path, body):
+    seeing, blind = endpoint("a cat"), endpoint("a cat")
+    seeing.engine.state["takes_pictures"] = True
+    for stream in (False, True):
+        said = seeing.ask("POST", path, json=body | {"stream": stream})
+        assert said.status_code == 200 and "cat" in said.text
+    assert [ask.messages for ask in seeing.engine.asks] == [
+        [{"role": "user", "content": SHOWN}]] * 2
+    refused = blind.ask("POST", path, json=body)
+    assert refused.status_code == 400 and "reads text only" in refused.text
+    assert blind.engine.asks == []
+
+
 @pytest.mark.parametrize(("fields", "param"), [
     ({"n": 2}, "n"),
     ({"n": True}, "n"),

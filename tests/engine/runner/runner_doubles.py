@@ -45,6 +45,9 @@ def error(message: Message, status: int, **rest: Any) -> Message:
 class FakeActor:
     """`async with FakeActor(address, script)`; `script` returns the answers to a `turn.ask`."""
 
+    sees = False
+    """whether its model takes pictures"""
+
     def __init__(self, address: str, script: Script | None = None) -> None:
         self.address = address
         self.script: Script = script or (lambda _, m: text_answer(m, "hello", " there"))
@@ -99,7 +102,8 @@ class FakeActor:
             self.num_traces += 1
             return [Message("trace.opened", message.id, {"trace_id": f"trace_{self.num_traces}"})]
         if message.type == "status":
-            return [Message("reply", message.id, {"workers": ["w"], "context": 128})]
+            fields = {"workers": ["w"], "context": 128, "takes_pictures": self.sees}
+            return [Message("reply", message.id, fields)]
         if message.type == "feedback" and message["target"] == "turn_none":
             refused = {"status": 404, "message": "no such turn", "code": "turn_not_found"}
             return [Message("reply", message.id, {"error": refused})]

@@ -97,6 +97,28 @@ def seen(actor):
     return sorted(map(repr, asked)), sorted(map(repr, said)), ends
 
 
+class Shows(EchoEnv):
+    """Remembers what it was told of the policy before its start."""
+
+    takes_pictures = False
+
+    def start(self):
+        self.told = self.takes_pictures
+        return super().start()
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_an_environment_hears_whether_the_policy_sees_pictures(
+    address, host, monkeypatch, sees  # noqa: F811
+):
+    monkeypatch.setattr(FakeActor, "sees", sees)
+    here, there = (DoublePlugin(make_env=lambda task: Shows(1)) for _ in range(2))
+    play(address, here)
+    play_remote(address, host(there))
+    for plugin in (here, there):
+        assert plugin.envs and {env.told for env in plugin.envs} == {sees}
+
+
 def test_over_the_wire_an_actor_hears_what_it_hears_from_here(address, host):  # noqa: F811
     def plugin():
         return DoublePlugin(judges=[Checker()])

@@ -107,7 +107,7 @@ def lease(samples: list[Sample], id: str = "lease_1") -> Lease:
 
 def near(p: Policy, samples: list[Sample], scale: float = 0.3) -> list[Sample]:
     """The samples with behaviour log-probs near the policy's own: ratios inside and outside."""
-    pairs = [(s.prompt_ids, s.reply_ids) for s in samples]
+    pairs = [(s.prompt_ids, s.reply_ids, *s.pictures) for s in samples]
     found = score.logps(p, pairs, 4096, [s.temperature or 1.0 for s in samples])
     rng = np.random.default_rng(3)
     return [
