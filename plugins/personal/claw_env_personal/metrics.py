@@ -164,7 +164,8 @@ def _judges(status: Mapping[str, Any]) -> Iterator[Metric]:
 def _versions(versions: list[dict[str, Any]], workers: list[dict[str, Any]]) -> Iterator[Metric]:
     yield _by("claw_versions", "Versions by what became of them.", "status",
               Tally(str(v["status"]) for v in versions))
-    good: dict[str, float] = {}
+    # before the first step there is no version but the model's own, which workers serve as 0
+    good: dict[str, float] = {o: 0 for w in workers for o, a, _ in w["versions"] if a == ADAPTER}
     for v in versions:
         if v["adapter"] == ADAPTER and v["status"] == "published":
             good[v["owner"]] = max(v["number"], good.get(v["owner"], 0))

@@ -128,6 +128,7 @@ def test_a_client_that_leaves_is_counted_without_a_status(served: Any) -> None:
 
 def test_the_runs_own_numbers_are_on_the_page(served: Any) -> None:
     address, engine = served("x")
+    assert scrape(address)("claw_version_served", owner="default") == 0
     engine.state = STATUS
     seen = scrape(address)
     assert seen("claw_up") == 1

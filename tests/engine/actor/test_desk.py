@@ -60,7 +60,7 @@ def test_a_turn_is_told_token_by_token_with_what_the_teacher_saw(play):  # noqa:
             [0.5 * -1 + 2.0 * float(g) for g in gap], abs=1e-6)
         [one] = told["samples"]
         assert (one["version"], one["state"]) == (1, "trained")
-        assert one["hints"] == [{"text": "Answer in one word next time.",
+        assert one["hints"] == [{"text": "Answer in one word next time.", "by": "rules",
                                  "overlap": 2.5, "chosen": 1.0}]
         assert told["next_state"][0]["text"].startswith("No, that is wrong.")
         assert told["answered_by"] == 0 and told["status"] == "trained:v1"
