@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import sqlite3
 import statistics
 import subprocess
@@ -67,7 +66,7 @@ def train(name: str, seed: int, o: argparse.Namespace) -> tuple[Version | None, 
         try:
             last = _last(run, o.steps, launcher)
         finally:
-            launcher.send_signal(signal.SIGINT)
+            launcher.terminate()  # Ctrl-C is ignored below a shell's background job
             with suppress(subprocess.TimeoutExpired):
                 launcher.wait(120)
     return last, time.monotonic() - started
