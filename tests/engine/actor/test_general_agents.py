@@ -300,7 +300,7 @@ def test_runners_join_a_run_with_its_settings_and_one_that_dies_costs_its_own(pl
             assert set(groups.values()) == {3}, "rollout.n of the run, not the default"
             os.kill(second.pid, signal.SIGKILL)
             before = await _ended(s)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while await _ended(s) < before + 20:
                     await asyncio.sleep(0.1)
             assert first.poll() is None
@@ -330,7 +330,7 @@ async def _ended(s):
 
 async def _groups(run_dir, least):
     """Wait for `least` groups that have ended whole; return their sizes."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             journal = Journal(run_dir, read_only=True)
             rows = journal.read("SELECT body FROM traces WHERE ended='done'")
