@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from claw.sdk.sandbox import Sandbox, SandboxError, Spec, engine, open_sandbox
+from claw.sdk.sandbox import Sandbox, SandboxError, Spec, container, engine, open_sandbox
 
 needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is missing")
 
@@ -155,6 +155,43 @@ def test_sockets_are_asked_in_the_documented_order(
     assert found == [f"unix://{tmp_path}/docker.sock", f"unix://{tmp_path}/podman/podman.sock"]
     monkeypatch.setenv("DOCKER_HOST", "tcp://elsewhere:2375")
     assert list(engine.addresses()) == ["tcp://elsewhere:2375"]
+
+
+class Leaving:
+    """An engine's api whose container is going by itself; podman says 500 then."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+
+    def remove_container(self, container_id: str, **_: object) -> None:
+        import docker
+        import requests
+
+        response = requests.Response()
+        response.status_code = self.statuses.pop(0)
+        kind = docker.errors.NotFound if response.status_code == 404 else docker.errors.APIError
+        raise kind("no", response=response, explanation="container state improper: stopped")
+
+
+def test_a_container_that_goes_by_itself_is_asked_for_until_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api = Leaving(500, 409, 404)
+    monkeypatch.setattr(engine, "api", lambda: api)
+    container.remove("c0ffee")
+    assert not api.statuses
+
+
+def test_a_container_that_stays_is_told_with_the_engines_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "api", lambda: Leaving(500))
+    monkeypatch.setattr(container, "REMOVE_S", 0.1)
+    with pytest.raises(SandboxError, match=r"not removed(?s:.)*state improper"):
+        container.remove("c0ffee")
+    monkeypatch.setattr(engine, "api", lambda: Leaving(403))
+    with pytest.raises(SandboxError, match="removing a sandbox failed"):
+        container.remove("c0ffee")
 
 
 def test_importing_sandboxes_loads_no_engine() -> None:
