@@ -93,7 +93,7 @@ def test_a_scrape_says_what_the_journal_and_the_status_say(system: System) -> No
     answer = httpx.get(f"{system.base_url.removesuffix('/v1')}/metrics",
                        headers={"authorization": f"Bearer {system.key}"})
     assert answer.status_code == 200, answer.text
-    seen = {(s.name, *s.labels.values()): s.value
+    seen = {(s.name, *(value for _, value in sorted(s.labels.items()))): s.value
             for family in text_string_to_metric_families(answer.text) for s in family.samples}
     states = system.rows("SELECT state, COUNT(*) FROM turns GROUP BY state")
     assert {("claw_turns", state): n for state, n in states}.items() <= seen.items()
@@ -104,7 +104,7 @@ def test_a_scrape_says_what_the_journal_and_the_status_say(system: System) -> No
     assert seen["claw_judge_seconds_count",] == status["judging"]["asked"] > 0
     [[sampled]] = system.rows("SELECT SUM(json_extract(shape, '$[0]')) FROM arrays WHERE"
                               " name='completion.ids' AND record IN (SELECT id FROM turns)")
-    assert 0 < seen["claw_tokens_total", "default", "out"] <= sampled
+    assert 0 < seen["claw_tokens_total", "out", "default"] <= sampled
     route = "/v1/chat/completions"
     answers = seen["claw_http_requests_total", route, "200"]
     assert 0 < seen["claw_first_token_seconds_count",] <= answers  # an empty one has no first text
