@@ -49,7 +49,7 @@ $(ADAPTERS)/ready: tools/install_adapters.sh pyproject.toml tests/sdk/adapters/p
 
 clients: $(CLIENTS)/ready
 
-$(CLIENTS)/ready: tools/install_clients.sh pyproject.toml
+$(CLIENTS)/ready: tools/install_clients.sh pyproject.toml plugins/personal/pyproject.toml
 	PYTHON="$(PYTHON)" VENV_CLIENTS="$(CLIENTS)" bash tools/install_clients.sh
 	@touch $(CLIENTS)/ready
 

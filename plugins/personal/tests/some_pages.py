@@ -46,6 +46,10 @@ def engine(words: str = "Shorter, please.", request: str = "What is rain?") -> S
             "compared": {"version": 2, "before": 1, "better": 3, "worse": 1, "neither": 4},
         },
         "versions": {"versions": rows, "max_rise": 0.5},
+        "people": {"people": [{
+            "name": "a-name-of-forty-characters-as-the-longest", "is_admin": False,
+            "requests_per_minute": 3, "tokens_per_day": 500, "created": 0.0, "used": 120,
+            "version": 2, "paused_until": 0}]},
         "conversations": {"conversations": [
             {"trace_id": "trace_a", "session": words, "ended": "", "turns": 1, "updated": 2.0,
              "request": request, "states": {"trained": 1}, "is_excluded": False}]},
@@ -85,4 +89,5 @@ def engine(words: str = "Shorter, please.", request: str = "What is rain?") -> S
 
 
 PAGES = ("/", "/turns/turn_a", "/conversations", "/conversations/trace_a",
-         "/conversations/trace_a?forget=1", "/versions", "/versions/2", "/compare?a=0&b=2")
+         "/conversations/trace_a?forget=1", "/versions", "/versions/2", "/compare?a=0&b=2",
+         "/people")
