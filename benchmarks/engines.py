@@ -48,6 +48,7 @@ class Client:
                   "rollout": {"max_tokens": 64}}
         if kind == "sglang":
             config["sglang"] = {"python": python, "weights": way or "folder"}
+            config["lora"] = {"rank": 0 if way else 8}  # tensors are full weights
         spec = folder / "spec.json"
         spec.write_text(json.dumps({"config": config, "model_dir": str(model), "name": "w",
                                     "actor": address, "versions": ""}))
