@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from claw.engine.actor.journal import Journal
 from claw.engine.people import People
+from claw.records import DEFAULT_OWNER
 from claw.sdk.app import EngineError
 
 MINUTE_S, DAY_S = 60.0, 86400.0
@@ -41,7 +42,7 @@ class Use:
 
 
 class Meter:
-    """Counts per owner. Only who has a limit is counted."""
+    """Counts per person, whether they have a limit or not: what they use is shown."""
 
     def __init__(
         self, people: People, journal: Journal, clock: Callable[[], float] = time.time
@@ -52,10 +53,10 @@ class Meter:
     def begin(self, owner: str, tokens: int) -> Charge | None:
         """Count a request of at most so many tokens; EngineError 429: not now.
 
-        None: this owner has no limit.
+        None: the run's own key, which has no limit, or nobody of the run's people.
         """
         person = self._people.named(owner)
-        if person is None or not (person.requests_per_minute or person.tokens_per_day):
+        if person is None or owner == DEFAULT_OWNER:
             return None
         use, now = self._use(owner), self._clock()
         minute = [c.at for c in use.charges if c.at > now - MINUTE_S]

@@ -80,13 +80,21 @@ def test_the_wait_is_until_enough_of_the_day_has_gone(metered):
     assert refused(meter, "bo").retry_after_s == pytest.approx(DAY_S - 20)
 
 
-def test_one_over_its_limit_leaves_the_others_alone_and_who_has_none_is_not_counted(metered):
+def test_who_has_no_limit_is_counted_all_the_same(metered):
+    meter, _, _ = metered
+    assert meter.used("eve") == 0
+    for _ in range(3):
+        meter.begin("eve", 1000)
+    assert meter.used("eve") == 3000
+
+
+def test_one_over_its_limit_leaves_the_others_alone_and_the_runs_own_key_has_none(metered):
     meter, _, _ = metered
     for _ in range(2):
         meter.begin("anna", 10)
     refused(meter, "anna")
     assert meter.begin("bo", 10) is not None
-    for owner in ("eve", "default", "a stranger"):
+    for owner in ("default", "a stranger"):
         assert meter.begin(owner, 10) is None
 
 
