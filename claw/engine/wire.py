@@ -196,13 +196,11 @@ def _num_bytes(spec: Any) -> int:
     name, dtype, shape = spec
     if not isinstance(name, str) or not isinstance(dtype, str) or dtype not in _DTYPES:
         raise WireError(f"array {name!r} has dtype {dtype!r}; allowed: {sorted(_DTYPES)}")
+    if len(shape) > 8 or any(type(n) is not int or not 0 <= n <= MAX_ARRAY for n in shape):
+        raise WireError(f"array {name!r} has an impossible shape {str(shape)[:200]}")
     size = _DTYPES[dtype].itemsize
     for n in shape:
-        if type(n) is not int or not 0 <= n <= MAX_ARRAY:
-            raise WireError(f"array {name!r} has an impossible shape {shape!r}")
         size *= n
-    if len(shape) > 8:
-        raise WireError(f"array {name!r} has an impossible shape {shape!r}")
     return size
 
 
