@@ -14,6 +14,7 @@ import numpy as np
 
 from claw.config import RunConfig
 from claw.engine.actor import speech
+from claw.engine.actor.album import digests
 from claw.engine.actor.chat import Chat
 from claw.engine.actor.journal import Journal
 from claw.engine.actor.signals import merged
@@ -38,7 +39,7 @@ TURN_SQL = (
 
 
 class Views:
-    """Answers `look`: turns, turn, conversations, conversation, versions, version, learning."""
+    """Answers `look`: one method for each of `_LOOKS`."""
 
     def __init__(self, run_dir: Path, chat: Chat, config: RunConfig) -> None:
         self._run_dir, self._chat, self._config = run_dir, chat, config
@@ -120,6 +121,17 @@ class Views:
             "kind_by": render.get("kind", ""), "temperature": turn.sampling.temperature,
             "signals": [_signal(s) for s in signals], "samples": samples,
         }
+
+    def _picture(
+        self, journal: Journal, about: dict[str, Any], owner: str
+    ) -> dict[str, Any] | None:
+        """A picture that a turn of the owner shows, as it was sent."""
+        digest = str(about.get("id") or "")
+        is_theirs = journal.read(
+            "SELECT 1 FROM shown s JOIN turns t ON t.id = s.turn_id JOIN traces tr ON"
+            " tr.id = t.trace_id WHERE s.digest=? AND tr.owner=? LIMIT 1", digest, owner)
+        data = journal.picture(digest) if is_theirs else None
+        return None if data is None else {"data": data}
 
     def _tokens(self, completion: Any, samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Each sampled token with its text and worth; the sample that taught is the last."""
@@ -251,7 +263,8 @@ class Views:
         return found
 
 
-_LOOKS = ("turns", "turn", "conversations", "conversation", "versions", "version", "learning")
+_LOOKS = ("turns", "turn", "conversations", "conversation", "versions", "version", "learning",
+          "picture")
 
 
 def _row(
@@ -356,8 +369,8 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
     content = message.get("content")
     parts = content if isinstance(content, list) else []
     others = [str(p.get("type")) for p in parts
-              if isinstance(p, dict) and p.get("type") not in (None, "text")]
-    return {"role": role, "text": text, "others": others}
+              if isinstance(p, dict) and p.get("type") not in (None, "text", "image_url")]
+    return {"role": role, "text": text, "pictures": digests(message), "others": others}
 
 
 def _line(text: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from claw.engine.actor import speech
+from claw.engine.actor.album import digests
 from claw.engine.actor.journal import Journal
 from claw.errors import UsageError
 from claw.records import Signal, Trace, Turn, Version
@@ -165,7 +166,8 @@ def _events(journal: Journal, id: str) -> list[str]:
 def _message(message: dict[str, Any]) -> str:
     said = speech.shown(message) if message.get("role") == "assistant" else speech.text(
         message.get("content"))
-    return f"  {message.get('role')}: {_line(said)}"
+    pictures = "".join(f" [picture {digest[:12]}]" for digest in digests(message))
+    return f"  {message.get('role')}: {_line(said)}{pictures}"
 
 
 def _line(text: str, limit: int = MAX_SHOWN) -> str:

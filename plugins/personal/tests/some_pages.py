@@ -1,9 +1,18 @@
 """What an engine says of a run with one taught turn, for tests of the dashboard."""
 
+import base64
 from typing import Any
 
 from claw.sdk.doubles import ScriptedEngine
 
+PICTURE = "ab" * 32
+"""a picture's name"""
+PIXELS = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAGAAAAAwCAAAAADLfSATAAAAkElEQVR42u3NhRWCAAAFQMZR7O5uBUywsVAxsFts"
+    "xbWdw/f+LXCESk1qtDq9wWgyW6w2u8Ppcnu8Pn8gGApHorF4IplKZyiayebyhWKJ5cqVaq3eaPKtdqfbE/qDoTga"
+    "T6bSbL5Yrtab7W5/OJ7O8uV6uz+er/dH+RIIECBAgAABAgQIECBAgAABAgQI/in4Af/hJ1tXYowyAAAAAElFTkSu"
+    "QmCC")
+"""a grey ramp, 96 x 48; PNG"""
 EVIL = "<script>window.stolen = 1</script><img src=x onerror='window.stolen = 2'>"
 
 
@@ -56,9 +65,10 @@ def engine(words: str = "Shorter, please.", request: str = "What is rain?") -> S
         "conversation/trace_a": {"trace_id": "trace_a", "session": words, "ended": "",
                                  "turns": [turn], "is_excluded": False},
         "turn/turn_a": turn | {
-            "request_messages": [{"role": "user", "text": request, "others": ["image_url"]}],
+            "request_messages": [{"role": "user", "text": request,
+                                  "pictures": [PICTURE], "others": ["input_audio"]}],
             "reply": "Rain falls", "tools": [], "finish_reason": "stop", "prompt_tokens": 9,
-            "next_state": [{"role": "user", "text": words, "others": []}],
+            "next_state": [{"role": "user", "text": words, "pictures": [], "others": []}],
             "tokens": [token("Rain", -1.0, 0.5), token(" falls", -1.0, -1.0), token("!", 0.5, 0.5)],
             "found_by": "new", "kind_by": "default", "temperature": 1.0,
             "signals": [{"judge": "rules", "vote": -1, "votes": [-1, None], "number": None,
@@ -73,6 +83,7 @@ def engine(words: str = "Shorter, please.", request: str = "What is rain?") -> S
                               "chosen": 0.0}]}],
         },
     }
+    made.pages[f"picture/{PICTURE}"] = {"data": PIXELS}
     for number in (0, 1, 2):
         made.pages[f"version/{number}"] = version(number) | {
             "made_by": [turn], "hints": [{"text": words, "times": 2}], "max_rise": 0.5,

@@ -11,7 +11,7 @@ from claw_env_personal.app import build
 from claw_env_personal.dashboard import drawing, live, pages
 from claw_env_personal.dashboard.door import Door
 from claw_env_personal.settings import PersonalConfig
-from some_pages import EVIL, PAGES, engine, row, version
+from some_pages import EVIL, PAGES, PICTURE, PIXELS, engine, row, version
 
 from claw.sdk import Person
 from claw.sdk.doubles import ScriptedPeople
@@ -150,7 +150,7 @@ def test_what_a_person_or_model_typed_is_text_on_every_page(path: str) -> None:
     made.engine.pages["versions"]["versions"][0]["note"] = EVIL
     made.engine.pages["people"]["people"][0]["name"] = EVIL
     text = made.log_in().get(path).text
-    assert "<script>window" not in text and "<img" not in text
+    assert "<script>window" not in text and "<img src=x" not in text
     assert html.escape(EVIL).replace("&#x27;", "&#39;") in text
 
 
@@ -198,7 +198,18 @@ def test_a_turns_page_shows_each_tokens_worth_and_each_hints_overlap(browser: Br
         ("poor", "not content"), ("none", "hint")]
     assert 'answered by <a href="/versions/1">v1' in text
     assert 'taught <a href="/versions/2">v2' in text
-    assert "and a part of type image_url" in text
+    assert "and a part of type input_audio" in text
+    assert f'<img src="/pictures/{PICTURE}"' in text
+
+
+def test_a_picture_of_a_request_is_shown_as_a_picture_and_nothing_else(browser: Browser) -> None:
+    answer = browser.get(f"/pictures/{PICTURE}")
+    assert (answer.content, answer.headers["content-type"]) == (PIXELS, "image/png")
+    browser.engine.pages[f"picture/{PICTURE}"] = {"data": b"<html><script>alert(1)</script>"}
+    assert browser.get(f"/pictures/{PICTURE}").headers["content-type"] == "image/jpeg"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert browser.get("/pictures/" + "0" * 64).status_code == 404
+    assert Browser(browser.engine).get(f"/pictures/{PICTURE}").status_code == 303
 
 
 @pytest.mark.parametrize(("advantage", "css"), [

@@ -92,6 +92,14 @@ def test_the_keyboard_alone_gets_from_the_login_to_a_turns_tokens(open_page: Any
     assert page.locator(".tok.down4").last.inner_text() == " falls"
 
 
+def test_a_request_that_shows_a_picture_shows_it_on_its_turns_page(open_page: Any) -> None:
+    page, address = open_page(engine())
+    page.goto(f"{address}/turns/turn_a")
+    shown = page.locator(".message img")
+    shown.evaluate("picture => picture.decode()")
+    assert shown.evaluate("p => [p.naturalWidth, p.naturalHeight]") == [96, 48]
+
+
 def test_a_turn_appears_and_changes_while_one_looks(open_page: Any) -> None:
     made = Growing(engine())
     page, _ = open_page(made)
@@ -121,7 +129,7 @@ def test_nothing_that_was_typed_runs_in_the_browser(open_page: Any) -> None:
     page.wait_for_selector("#turn_new")
     for path in PAGES:
         assert page.evaluate("window.stolen === undefined")
-        assert page.locator("main img").count() == 0
+        assert page.locator("main img[src=x]").count() == 0
         page.goto(address + path)
         assert page.locator("main script").count() == 0
 

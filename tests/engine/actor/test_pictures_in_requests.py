@@ -8,11 +8,13 @@ import pytest
 from seeing import encoded, image_id, part, picture, processor, prompt
 from some_turns import turn
 from test_actor_process import WRONG, play, settled  # noqa: F401 (play is a fixture)
+from test_desk import look
 
 from claw.engine.actor.album import NAME, Album
 from claw.engine.actor.chat import Chat
 from claw.engine.actor.journal import NAME as FILE
 from claw.engine.actor.journal import Journal
+from claw.engine.actor.why import story
 from claw.engine.pictures import lens_of
 from claw.errors import ClawError
 from claw.sdk.app import EngineError
@@ -208,7 +210,14 @@ def test_pictures_go_to_the_worker_and_the_trainer_and_are_gone_when_forgotten(
         stored = journal.turn(first["turn_id"])
         assert stored.images == (digest(A),) and "base64" not in str(stored)
         assert journal.picture(digest(A)) == encoded(A)
-        assert len(journal.arrays(sample.id)) == len(journal.arrays(first["turn_id"])) + 1 or True
+        told = await look(s, "turn", id=first["turn_id"])
+        assert told["request_messages"][0]["pictures"] == [digest(A)]
+        assert told["next_state"][0]["pictures"] == [digest(B)]
+        assert (await look(s, "picture", id=digest(A)))["data"] == encoded(A)
+        others = await look(s, "picture", id=digest(A), owner="other")
+        assert (others["status"], others["code"]) == (404, "not_found")
+        lines = story(s.run_dir, first["turn_id"])
+        assert f"  user: What is ? [picture {digest(A)[:12]}]" in lines
         await s.runner.question("forget", session=first["trace_id"])
         assert journal.read("SELECT COUNT(*) FROM pictures") == [(0,)]
         journal.close()

@@ -19,6 +19,8 @@ from .door import Door, guarded, owner_of
 from .drawing import chart, shade
 
 HERE = Path(str(resources.files(__package__)))
+PNG = b"\x89PNG\r\n"
+"""begins a picture that is no JPEG; requests hold no third kind"""
 RECENT = 30
 """turns on the first page"""
 
@@ -84,6 +86,12 @@ class Pages:
         for token in tokens:
             token["shade"] = shade(token["advantage"], largest)
         return self.render("turn.html", request, turn=turn, largest=largest)
+
+    async def picture(self, request: Request) -> Response:
+        """GET /pictures/{digest}: a picture of a request of theirs, as it was sent."""
+        data = (await self._look(request, "picture", id=request.path_params["digest"]))["data"]
+        kind = "image/png" if data.startswith(PNG) else "image/jpeg"
+        return Response(data, media_type=kind)
 
     async def conversations(self, request: Request) -> Response:
         """GET /conversations"""

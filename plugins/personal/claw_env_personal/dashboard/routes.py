@@ -32,6 +32,7 @@ def routes(engine: Engine, people: People) -> list[Route | Mount]:
 
     return [
         show("/", pages.home), show("/turns/{id}", pages.turn),
+        show("/pictures/{digest}", pages.picture),
         show("/conversations", pages.conversations),
         show("/conversations/{id}", pages.conversation),
         show("/versions", pages.versions), show("/versions/{number:int}", pages.version),
