@@ -78,8 +78,10 @@ def train(name: str, seed: int, o: argparse.Namespace) -> tuple[Version | None, 
 
 def _last(run: Path, steps: int, launcher: subprocess.Popen[bytes]) -> Version:
     end, seen = time.monotonic() + RUN_S, -1
-    while time.monotonic() < end and launcher.poll() is None:
+    is_over = False
+    while time.monotonic() < end and not is_over:
         time.sleep(2)
+        is_over = launcher.poll() is not None  # the versions of its end are looked at too
         made = [v for v in _versions(run) if v.number > 0]
         if len(made) > seen:
             seen = len(made)

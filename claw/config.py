@@ -144,7 +144,7 @@ class TrainConfig(Section):
     micro_tokens: int = Field(4096, ge=64)
     """tokens of one forward pass; samples of a step are split into such groups"""
     max_steps: int = Field(0, ge=0)
-    """stop training after this many steps; 0 never stops"""
+    """stop training after this many steps; a run that serves nobody then ends; 0 never stops"""
     keep_versions: int = Field(8, ge=2)
     """newest versions whose weights stay on disk; the first one always stays"""
     device: str = "auto"

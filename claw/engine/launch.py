@@ -80,7 +80,7 @@ class Launcher:
         self.keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
         self.key = run.api_key(_given_key(config))
         self.children: dict[str, Child] = {}
-        self._stopping = False
+        self._stopping = self._serves = False
 
     # --- start -------------------------------------------------------------------------------
 
@@ -169,7 +169,9 @@ class Launcher:
         while time.monotonic() < until:
             self.tend()
             if self._ready_file.exists():
-                return str(json.loads(self._ready_file.read_text())["address"])
+                address = str(json.loads(self._ready_file.read_text())["address"])
+                self._serves = bool(address)
+                return address
             time.sleep(0.1)
         raise self._not_ready("the plugin's process did not come up", 0, "runner")
 
@@ -239,11 +241,19 @@ class Launcher:
         self.run.write_json("specs/runner.json", spec)
 
     def watch(self, each: Callable[[], None], interval_s: float = 0.5) -> None:
-        """Tend the processes until the runner has nothing left to do (an app never ends)."""
-        while not (self.hosts and self.children["runner"].is_done):
+        """Tend the processes until nothing is left to do; where people are served that is never."""
+        while not self._is_over():
             self.tend()
             each()
             time.sleep(interval_s)
+
+    def _is_over(self) -> bool:
+        """Whether the runner has no task left, or tasks were played for a trainer that is done."""
+        if not self.hosts:
+            return False
+        trainer = self.children.get("trainer")
+        is_trained = trainer is not None and trainer.is_done
+        return self.children["runner"].is_done or (is_trained and not self._serves)
 
     # --- stop --------------------------------------------------------------------------------
 
