@@ -56,7 +56,7 @@ def test_what_a_killed_launcher_left_is_swept_and_its_run_does_not_count_as_runn
         roll_back(run.path, owner="default", adapter="default", to=1)
     again, _ = RunDir.open(run.path)
     again.hold()
-    assert not left.exists() and again.read_json("run.json") == {}
+    assert not left.exists() and "addresses" not in again.read_json("run.json")
     again.release()
 
 

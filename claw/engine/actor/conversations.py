@@ -253,6 +253,7 @@ class Conversations:
                 turn = self._journal.turn(id)
                 if turn is not None and turn.completion is not None and turn.reply is not None:
                     nodes[id] = self._reload(turn, session, nodes.get(parent), is_episode)
+            self.sessions.touch(trace.id)  # a restart is nobody's silence
 
     def _reload(
         self, turn: Turn, session: str, parent: Node | None, is_episode: bool

@@ -207,7 +207,7 @@ class Gateway:
 
     def tend(self) -> None:
         """Let go of answers that everybody has."""
-        now = time.time()
+        now = time.monotonic()
         for id, answer in list(self._answers.items()):
             if answer.over_at and not answer.askers and now - answer.over_at > KEEP_S:
                 del self._answers[id]

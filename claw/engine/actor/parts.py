@@ -117,7 +117,7 @@ class Parts:
         self.hindsight.load()
         self.episodes.load()
         for sample, created, _ in self.journal.samples("waiting"):
-            self.buffer.add(sample, created)
+            self.buffer.add(sample, began - max(time.time() - created, 0.0))
         self.buffer.restore([(s, lease) for s, _, lease in self.journal.samples("leased")])
         ended = [t for t in self.ledger.live.values()
                  if t.state is TurnState.WAITING and t.trace_id not in self.talk.traces]

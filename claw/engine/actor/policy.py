@@ -193,7 +193,7 @@ class Policy:
             case "worker.hello":
                 await self._hello(peer, message)
             case "worker.beat":
-                self._beat(worker, message)
+                await self._beat(peer, worker, message)
             case "worker.bye":
                 await self._lose(worker, "its worker left")
             case "generate.chunk":
@@ -220,9 +220,10 @@ class Policy:
             await self._again(list(old.calls.values()), "its worker was restarted")
         await self._dispatch()
 
-    def _beat(self, worker: Worker | None, message: Message) -> None:
-        if worker is None:
-            raise WireError("a heartbeat from a worker that never said hello")
+    async def _beat(self, peer: bytes, worker: Worker | None, message: Message) -> None:
+        if worker is None:  # taken for dead while it stood still, though its connection held
+            await self._send(peer, Message("worker.who"))
+            return
         worker.versions = list(message.get("versions") or [])
         worker.tokens_per_s = float(message.get("tokens_per_s") or 0.0)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from claw.engine import faults
 from claw.engine.actor.album import digests
 from claw.engine.actor.tables import FORMAT, PICTURES, SCHEMA
 from claw.errors import ClawError
@@ -81,7 +82,9 @@ class Store:
             except BaseException:
                 self._db.execute("ROLLBACK")
                 raise
+            faults.at("journal.commit.before")
             self._db.execute("COMMIT")
+            faults.at("journal.commit.after")
 
     def read(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._lock:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from claw.engine import wire
+from claw.engine import faults, wire
 from claw.engine.actor.buffer import Buffer, Lease
 from claw.engine.actor.consent import Consent
 from claw.engine.actor.journal import Journal
@@ -60,7 +60,9 @@ class TrainerLink:
                 self._lease(peer, message)
             case "lease.ack":
                 self._ack(message)
+                faults.at("actor.acked.before")
                 await self._send(peer, Message("lease.acked", message.id))
+                faults.at("actor.acked.after")
             case "version.published":
                 self._put(wire.read_record(message, Version))
             case "rollback.done":
@@ -97,7 +99,9 @@ class TrainerLink:
         for task in self._polls.values():
             task.cancel()
         self._journal.put_event("trainer", "hello", f"step {step}, released {len(released)}")
+        faults.at("actor.welcome.before")
         await self._send(peer, Message("trainer.welcome", message.id, {"released": released}))
+        faults.at("actor.welcome.after")
         for version in versions:
             if version.status is VersionStatus.PUBLISHED and self._is_refused(version):
                 await self.tell_refused(version)  # it did not hear of it before its last end
@@ -135,10 +139,12 @@ class TrainerLink:
         while True:
             lease = self._open_lease() or self._take(max_samples, max_wait_s, not_of)
             if lease is not None:
+                faults.at("actor.lease.before")
                 await self._send(peer, wire.samples_message(
                     "lease.samples", await self._buffer.seen(lease), id, lease_id=lease.id,
                     dropped=self._buffer.take_dropped(),
                 ))
+                faults.at("actor.lease.after")
                 return
             if time.monotonic() >= until:
                 await self._send(peer, Message("lease.empty", id))

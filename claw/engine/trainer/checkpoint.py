@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from claw.engine import wire
+from claw.engine import faults, wire
 from claw.engine.trainer import durable
 from claw.engine.trainer.model import Policy
 from claw.engine.trainer.optim import Optimiser
@@ -53,6 +53,7 @@ class Progress:
     gate_first: float | None = None
 
 
+@faults.around("trainer.checkpoint")
 def save(folder: Path, progress: Progress, policy: Policy, optim: Optimiser) -> Path:
     """Write a checkpoint under `folder` and remove all but the newest two."""
     ordinal = 1 + max((_ordinal(p) for p in _all(folder)), default=-1)
@@ -61,11 +62,15 @@ def save(folder: Path, progress: Progress, policy: Policy, optim: Optimiser) -> 
     path.mkdir(parents=True)
     numbers, arrays = _random_state()
     ema = {f"ema.{name}": t for name, t in policy.ema.items()}
+    faults.at("trainer.tensors.before")
     durable.save_tensors(path / TENSORS, optim.tensors() | ema | arrays)
+    faults.at("trainer.tensors.after")
     state = {"progress": _plain(progress), "num_steps": optim.num_steps, "random": numbers}
     durable.save_json(path / STATE, state)
     sizes = {name: (path / name).stat().st_size for name in (TENSORS, STATE)}
+    faults.at("trainer.complete.before")
     durable.save_json(path / MANIFEST, {"format": FORMAT, "files": sizes})
+    faults.at("trainer.complete.after")
     for old in _all(folder)[:-KEEP]:
         shutil.rmtree(old, ignore_errors=True)
     return path

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from claw.config import RunConfig
-from claw.engine import wire
+from claw.engine import faults, wire
 from claw.engine.monitor import Monitor
 from claw.engine.trainer import checkpoint, step, targets, weights
 from claw.engine.trainer.batch import Pair
@@ -234,6 +234,7 @@ class Learner:
         self._save()
         return None
 
+    @faults.around("trainer.rollback")
     def roll_back(self, to: int, note: str = "") -> Version:
         """Publish the weights of version `to` as a new version; moments start again.
 

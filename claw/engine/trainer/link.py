@@ -17,7 +17,7 @@ import time
 
 import zmq
 
-from claw.engine import parent, wire
+from claw.engine import faults, parent, wire
 from claw.errors import ClawError, WireError
 from claw.records import Version, new_id
 
@@ -74,6 +74,7 @@ class Link:
     def send(self, message: wire.Message) -> None:
         self._out.send_multipart([b"", *wire.encode(message)])
 
+    @faults.around("trainer.announce")
     def announce(self, version: Version) -> None:
         """Tell the workers (PUB) and the actor of a version; refused ones only the actor."""
         if version.status == "published":

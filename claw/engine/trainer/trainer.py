@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from claw.config import RunConfig
-from claw.engine import wire
+from claw.engine import faults, wire
 from claw.engine.monitor import Monitor
 from claw.engine.trainer import heldout, model, weights
 from claw.engine.trainer.learner import Learner, Lease, Shared, folder_of
@@ -77,6 +77,7 @@ class Trainer:
         self.learners[DEFAULT_OWNER] = self.learner
         self.learner.begin(self.learner.gate.first)
 
+    @faults.around("trainer.hello")
     def greet(self) -> None:
         """Say hello; the actor puts back every lease that is not durable."""
         fields = {"step": self.step, "learners": [one.told() for one in self.learners.values()]}
@@ -132,6 +133,7 @@ class Trainer:
         self._take_up(lease.samples[0].owner if lease.samples else DEFAULT_OWNER)
         return self.learner.train(lease, self.step, self.link.stopping.is_set)
 
+    @faults.around("trainer.ack")
     def _acknowledge(self, lease: Lease, update: Update, version: Version, why: str) -> None:
         message = wire.record_message(
             "lease.ack", update, new_id("ack"), lease_id=lease.id, version=wire.pack(version)[0],
