@@ -11,6 +11,7 @@ import secrets
 import shutil
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -95,10 +96,10 @@ class RunDir:
                 do="stop it first, or start a new run",
             )
         if time.monotonic() > until:
-            left = [pid for pid in (run.get("processes") or {}).values() if _is_alive(int(pid))]
+            left = " ".join(map(str, _children(self.path)))
             raise UsageError(
                 "processes of a launcher that is gone still run in this folder",
-                found=f"{self.path}: {', '.join(map(str, left))}", do="end them: kill -9 PID",
+                found=f"{self.path}: {left}", do=f"end them: kill -9 {left}",
             )
 
     @property
@@ -172,6 +173,16 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:  # somebody else's
         return True
     return True
+
+
+def _children(path: Path) -> list[int]:
+    """The processes whose spec lies in a run folder, where the system tells."""
+    specs, found = f"{path / 'specs'}/".encode(), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if specs in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return sorted(found)
 
 
 def find(run: str, runs: str = "runs") -> Path:
