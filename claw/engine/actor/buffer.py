@@ -167,6 +167,11 @@ class Buffer:
             self._seen.pop(_digest(waiting.sample), None)
         return waiting.sample if waiting else None
 
+    def oldest_s(self) -> float:
+        """Return for how long the oldest sample has waited; 0 without one."""
+        return time.monotonic() - min((w.since for w in self.waiting.values()),
+                                      default=time.monotonic())
+
     def by_owner(self) -> dict[str, int]:
         """Return how many samples of each owner wait."""
         return dict(Counter(w.sample.owner for w in self.waiting.values()))

@@ -78,6 +78,10 @@ class TrainerLink:
         """Whether a trainer is there."""
         return self.peer is not None and time.monotonic() - self.seen <= within_s
 
+    def silent_s(self) -> float | None:
+        """For how long the trainer has said nothing; None: there never was one."""
+        return None if self.peer is None else round(time.monotonic() - self.seen, 1)
+
     # --- hello -------------------------------------------------------------------------------
 
     async def _hello(self, peer: bytes, message: Message) -> None:

@@ -65,9 +65,9 @@ class Link:
     # --- the trainer's thread ----------------------------------------------------------------
 
     def state(self, name: str, step: int) -> None:
-        """What heartbeats say from now on: waiting or training. A change is told at once."""
+        """What heartbeats say from now on, and since when. A change is told at once."""
         is_new = name != self._beat[0]
-        self._beat = (name, step, time.monotonic())
+        self._beat = (name, step, time.monotonic() if is_new else self._beat[2])
         if is_new:
             self.send(self._beat_message())
 
