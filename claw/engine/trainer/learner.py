@@ -90,7 +90,9 @@ class Learner:
         found = checkpoint.newest(self.checkpoints)
         if found is None:
             return False
-        self.progress = checkpoint.read_progress(found)
+        p = checkpoint.read_progress(found)
+        # a version that was made since may serve already: its number is not given again
+        self.progress = replace(p, number=p.number + checkpoint.num_damaged(self.checkpoints))
         self.gate.first = self.progress.gate_first
         p = self.progress
         if p.current and p.current.status is VersionStatus.REFUSED:

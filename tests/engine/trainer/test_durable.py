@@ -117,21 +117,49 @@ def test_a_version_whose_step_did_not_become_durable_is_made_again(
     assert (second.loss.total, version.number) == (first.loss.total, 1)
 
 
-def test_a_damaged_checkpoint_is_passed_over(tiny_llama_dir: Path, tmp_path: Path) -> None:
+def flip_a_bit(file: Path) -> None:
+    raw = bytearray(file.read_bytes())
+    raw[-5] ^= 1
+    file.write_bytes(raw)
+
+
+SPOIL = {
+    "no manifest": lambda p: (p / "manifest.json").unlink(),
+    "half a manifest": lambda p: (p / "manifest.json").write_bytes(
+        (p / "manifest.json").read_bytes()[:20]),
+    "half a file": lambda p: (p / "tensors.safetensors").write_bytes(b"short"),
+    "a flipped bit": lambda p: flip_a_bit(p / "tensors.safetensors"),
+    "a flipped bit of the state": lambda p: flip_a_bit(p / "state.json"),
+}
+
+
+@pytest.mark.parametrize("how", SPOIL)
+def test_a_damaged_checkpoint_is_passed_over(
+    tiny_llama_dir: Path, tmp_path: Path, how: str
+) -> None:
     t = trainer(tiny_llama_dir, tmp_path, fast(4))
     t.train(lease(near(t.policy, batch(2))))
     folder = tmp_path / "checkpoints" / "default"
-    newest = checkpoint.newest(folder)
-    for spoil in (
-        lambda p: (p / "manifest.json").unlink(),
-        lambda p: (p / "tensors.safetensors").write_bytes(b"short"),
-    ):
-        copy = folder / "00000007"
-        shutil.copytree(newest, copy)
-        assert checkpoint.newest(folder) == copy
-        spoil(copy)
-        assert checkpoint.newest(folder) == newest
-        shutil.rmtree(copy)
+    before, newest = sorted(folder.iterdir())
+    assert checkpoint.newest(folder) == newest
+    SPOIL[how](newest)
+    assert checkpoint.newest(folder) == before
+    again = trainer(tiny_llama_dir, tmp_path, fast(4), resume=True)
+    _, version, _ = again.train(lease(near(again.policy, batch(2)), "lease_2"))
+    # version 1 of a finished step serves already; one that was never finished was never told
+    assert version.number == (1 if how == "no manifest" else 2)
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew_over_its_versions(
+    tiny_llama_dir: Path, tmp_path: Path
+) -> None:
+    t = trainer(tiny_llama_dir, tmp_path, fast(4))
+    t.train(lease(near(t.policy, batch(2))))
+    for folder in (tmp_path / "checkpoints" / "default").iterdir():
+        flip_a_bit(folder / "tensors.safetensors")
+    with pytest.raises(ClawError, match="has another sha256"):
+        trainer(tiny_llama_dir, tmp_path, fast(4), resume=True)
+    assert sorted(p.name for p in (tmp_path / "versions/default/default").iterdir()) == ["0", "1"]
 
 
 def test_the_newest_two_checkpoints_and_the_versions_asked_for_stay(
