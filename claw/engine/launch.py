@@ -199,7 +199,12 @@ class Launcher:
         """Start again what died; give up on what keeps dying."""
         for child in self.children.values():
             if not self._stopping and child.has_died():
-                self._revive(child)
+                try:
+                    self._revive(child)
+                except OSError as error:  # no room for its files: the others go on meanwhile
+                    child.deaths.pop()
+                    log.error("%s cannot be started: %s; again when there is room", child.name,
+                              error)
 
     @faults.around("launcher.restart")
     def _revive(self, child: Child) -> None:

@@ -41,6 +41,8 @@ class Monitor:
         for name, outlet in list(self.outlets.items()):
             try:
                 outlet(record, step)
+            except OSError as error:  # no room on the disk, or a tracker's server that is away
+                log.warning("a line of metrics to %s is lost: %s", name, error)
             except Exception as error:  # an outlet is never worth the run
                 log.warning("metrics to %s stop: %s: %s", name, type(error).__name__, error)
                 del self.outlets[name]

@@ -11,7 +11,8 @@ import secrets
 import shutil
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,10 +48,11 @@ class RunDir:
                 do=f"continue it with --resume {path}, or choose another name",
             )
         run = cls(path)
-        for folder in ("logs", "specs", "versions", "checkpoints"):
-            (run.path / folder).mkdir(parents=True, exist_ok=True)
-        run.path.chmod(0o700)
-        run.write_json("config.json", {"format": FORMAT, **settings.resolved(config)})
+        with _writing(path):
+            for folder in ("logs", "specs", "versions", "checkpoints"):
+                (run.path / folder).mkdir(parents=True, exist_ok=True)
+            run.path.chmod(0o700)
+            run.write_json("config.json", {"format": FORMAT, **settings.resolved(config)})
         return run
 
     @classmethod
@@ -115,7 +117,8 @@ class RunDir:
         return lock is None
 
     def _try_lock(self) -> IO[str] | None:
-        lock = (self.path / "lock").open("w")
+        with _writing(self.path):
+            lock = (self.path / "lock").open("w")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -163,6 +166,17 @@ class RunDir:
             return dict(json.loads((self.path / name).read_text(encoding="utf-8")))
         except FileNotFoundError:
             return {}
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            "the run folder cannot be written", found=f"{path}: {error}",
+            do="make it writable, free space on its disk, or choose another place (runs=DIR)",
+        ) from error
 
 
 def _is_alive(pid: int) -> bool:

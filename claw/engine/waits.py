@@ -188,6 +188,8 @@ def _trainer(name: str, found: Found) -> str:
     if state == "held":
         return (f"held for {since:.0f} s: no worker serves its last version; waits for a person: "
                 "claw rollback")
+    if state == "no room":
+        return f"waits for room on the disk for {since:.0f} s: its last step could not be saved"
     if paused := float(found.status.get("paused_until") or 0.0):
         until = time.strftime("%m-%d %H:%M", time.localtime(paused))
         return f"waits for the end of a pause at {until}; {samples['waiting']} samples wait"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import disks
 import pytest
 
 from claw.config import parse
@@ -141,3 +142,19 @@ def test_a_socket_folder_is_named_before_it_is_there(
     run.hold()
     assert named == [str(run.sockets)]
     run.release()
+
+
+def test_a_folder_that_may_only_be_read_is_refused_in_words(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    words = r"cannot be written(.|\n)*found: .*(.|\n)*runs=DIR"
+    with disks.read_only(run.path), pytest.raises(UsageError, match=words):
+        run.hold()
+    with disks.read_only(tmp_path), pytest.raises(UsageError, match="cannot be written"):
+        a_run(tmp_path, "two")
+
+
+def test_a_full_disk_refuses_a_new_run_in_words(tmp_path: Path) -> None:
+    with disks.small(tmp_path, 1) as disk:
+        (disk / "rest").write_bytes(b"0" * (1 << 20))
+        with pytest.raises(UsageError, match="No space left on device"):
+            a_run(disk)

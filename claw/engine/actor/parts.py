@@ -135,7 +135,7 @@ class Parts:
         )
 
     async def tend(self) -> None:
-        self.open_gateway.tend()
+        await self.open_gateway.tend()
         self.better.context = self.open_gateway.context
         self.better.tend()
         self.talk.end_idle()

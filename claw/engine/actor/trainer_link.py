@@ -18,6 +18,7 @@ from claw.engine.actor.consent import Consent
 from claw.engine.actor.journal import Journal
 from claw.engine.actor.ledger import Ledger
 from claw.engine.actor.published import Published
+from claw.engine.actor.store import NoRoom
 from claw.engine.wire import Message
 from claw.errors import ClawError, WireError
 from claw.records import Sample, TurnState, Update, Version, VersionStatus
@@ -141,7 +142,11 @@ class TrainerLink:
     ) -> None:
         until = time.monotonic() + poll_s
         while True:
-            lease = self._open_lease() or self._take(max_samples, max_wait_s, not_of)
+            try:
+                lease = self._open_lease() or self._take(max_samples, max_wait_s, not_of)
+            except NoRoom as error:
+                log.error("no step: %s", error)
+                lease = None
             if lease is not None:
                 faults.at("actor.lease.before")
                 await self._send(peer, wire.samples_message(
@@ -170,13 +175,20 @@ class TrainerLink:
             max_samples, max_wait_s, paused=lambda o: o in not_of or self._is_paused(o))
         if lease is None:
             return None
+        try:
+            self._put_lease(lease)
+        except BaseException:  # one that the journal does not know would be trained twice
+            self._buffer.release(lease.id)
+            raise
+        return lease
+
+    def _put_lease(self, lease: Lease) -> None:
         with self._journal.write():
             self._journal.put_lease(lease.id, "open")
             ids = [s.id for s in lease.samples]
             self._journal.put_sample_state(ids, "leased", lease_id=lease.id)
             for sample in lease.samples:
                 self._ledger.move(sample.turn_id, TurnState.QUEUED, f"in {lease.id}")
-        return lease
 
     def _is_paused(self, owner: str) -> bool:
         return self._consent.paused_until(owner) > 0
