@@ -1,4 +1,4 @@
-"""The disk of a run fills up while people talk: it says so, loses nothing, and goes on by itself."""
+"""The disk of a run fills up while people talk: it says so, loses nothing, and goes on."""
 
 from pathlib import Path
 

@@ -203,6 +203,11 @@ class Sessions:
                 found.append(id)
         return found
 
+    def not_idle(self, trace_ids: list[str]) -> None:
+        """The ends of these conversations could not be written: idle() names them again."""
+        for id in trace_ids:
+            self._open[id].is_idle = False
+
     def known(self, trace_id: str) -> Conversation | None:
         """Return a conversation that is in memory, also an idle one."""
         return self._open.get(trace_id)
