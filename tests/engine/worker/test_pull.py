@@ -306,7 +306,7 @@ def test_a_worker_that_is_killed_at_a_pull_serves_the_version_once_it_is_back(
     actor = FakeActor(tmp_path)
     actor.addresses["weights"] = f"ipc://{tmp_path}/w"
     config = {"worker": {"slots": 2, "context": 200, "threads": 1, "cache": str(tmp_path / "c")},
-              "wire": {"heartbeat_s": 0.3, "dead_after_s": 2.0}}
+              "rollout": {"max_tokens": 16}, "wire": {"heartbeat_s": 0.3, "dead_after_s": 2.0}}
     depot = Depot(tmp_path / "t", actor.addresses["weights"])
     told = wire.record_message("version.load", lies_at_the_trainer(tmp_path / "t", version))
     try:
