@@ -41,8 +41,6 @@ class Monitor:
         for name, outlet in list(self.outlets.items()):
             try:
                 outlet(record, step)
-            except OSError as error:  # no room on the disk, or a tracker's server that is away
-                log.warning("a line of metrics to %s is lost: %s", name, error)
             except Exception as error:  # an outlet is never worth the run
                 log.warning("metrics to %s stop: %s: %s", name, type(error).__name__, error)
                 del self.outlets[name]
@@ -57,8 +55,11 @@ class Monitor:
 
     def _write(self, record: dict[str, Any], step: int) -> None:
         line = json.dumps({"step": step, "time": round(time.time(), 3), **record}, allow_nan=False)
-        with self.file.open("a", encoding="utf-8") as out:
-            out.write(line + "\n")
+        try:
+            with self.file.open("a", encoding="utf-8") as out:
+                out.write(line + "\n")
+        except OSError as error:  # there may be room again for the next one
+            log.warning("a line of metrics is lost: %s", error)
 
     def _open(
         self, name: str, run_dir: Path, track: TrackConfig, config: dict[str, Any]

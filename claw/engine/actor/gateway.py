@@ -210,12 +210,14 @@ class Gateway:
 
     async def _settle(self) -> None:
         """Write the end of turns that have no answer; where there is no room, again later."""
-        for id, (turn, call, reason) in list(self._owed.items()):
+        for id in list(self._owed):
+            if (owed := self._owed.pop(id, None)) is None:
+                continue  # somebody else settles it
             try:
-                await self._generation.abandon(turn, call, reason)
+                await self._generation.abandon(*owed)
             except NoRoom:
+                self._owed[id] = owed
                 return
-            self._owed.pop(id, None)
 
     # --- ends --------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """What lies on the disk: versions, checkpoints, resuming, going back."""
 
+import resource
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from some_samples import batch
 from tiny import tiny_llama
 
 from claw.engine import versions
-from claw.engine.trainer import checkpoint, heldout, weights
+from claw.engine.trainer import checkpoint, durable, heldout, weights
 from claw.engine.trainer.batch import pad
 from claw.engine.trainer.trainer import Trainer
 from claw.errors import ClawError, UsageError
@@ -327,3 +328,30 @@ def test_the_manifest_knows_every_tensor_as_the_trainer_holds_it(
     with pytest.raises(versions.VersionError, match="the trainer's tensors") as caught:
         versions.check_version(t.learner.shelf.path(2))
     assert a in str(caught.value)
+
+
+def test_a_step_that_finds_no_room_on_the_disk_is_undone_and_made_again(
+    tiny_llama_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("claw.engine.trainer.trainer.NO_ROOM_S", 0.0)
+    c = fast(4, loss={"teacher": "ema"})
+    t = trainer(tiny_llama_dir, tmp_path / "full", c)
+    shutil.copytree(tmp_path / "full", tmp_path / "free")
+    samples = near(t.policy, batch(3))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(Exception, match=r"too large|os error 27") as caught:
+            t.train(lease(samples))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert durable.is_no_room(caught.value)
+    t._wait_for_room(caught.value)
+    assert t.link.sent[-1].type == "trainer.hello", "its lease is put back"
+    assert [one["last_lease"] for one in t.link.sent[-1]["learners"]] == [""]
+    again, version, why = t.train(lease(samples))
+    free = trainer(tiny_llama_dir, tmp_path / "free", c, resume=True)
+    wanted, _, _ = free.train(lease(samples))
+    assert (version.number, why) == (1, "") and again.loss.total == wanted.loss.total
+    assert same(weights_of(t), weights_of(free))
+    assert not list((tmp_path / "full").rglob("*.part"))
