@@ -203,8 +203,17 @@ def keys(folder: Annotated[Path, typer.Argument(help="Where to write the key pai
 
 
 @app.command()
-def doctor(words: Words = None) -> None:
+def doctor(
+    words: Words = None,
+    run: Annotated[str, typer.Option(help="Say instead what each process of this run waits for; "
+                                     "exit code 1 when one of them is gone or silent.")] = "",
+) -> None:
     """Say what this machine has: versions, devices, models, plugins, SGLang's environment."""
+    if run:
+        from claw.engine import waits
+        from claw.engine.rundir import find
+
+        raise typer.Exit(waits.show(find(run)))
     from claw.engine.doctor import report
     from claw.engine.report import read_config
 

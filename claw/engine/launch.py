@@ -23,7 +23,7 @@ from typing import Any
 
 from claw import config as settings
 from claw.config import RunConfig
-from claw.engine import control, process, wire
+from claw.engine import control, faults, process, wire
 from claw.engine.rundir import RunDir
 from claw.errors import ClawError, UsageError
 
@@ -44,11 +44,14 @@ class Child:
     module: str
     spec: Path
     log: Path
+    lock: tuple[int, ...] = ()
+    """holds the run folder for as long as the process lives"""
     popen: subprocess.Popen[bytes] | None = None
     deaths: list[float] = field(default_factory=list)
     is_done: bool = False
     """ended by itself with exit code 0: not started again"""
 
+    @faults.around("launcher.start")
     def start(self) -> None:
         with self.log.open("ab") as out:
             self.popen = subprocess.Popen(
@@ -56,6 +59,7 @@ class Child:
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                 env=os.environ | process.ENVIRONMENT,
                 start_new_session=True,  # Ctrl-C reaches the launcher only
+                pass_fds=self.lock,
             )
 
     def has_died(self) -> bool:
@@ -92,14 +96,17 @@ class Launcher:
         }
         for name, module, spec in self._specs():
             file = self.run.write_json(f"specs/{name}.json", spec)
-            child = Child(name, module, file, self.run.path / "logs" / f"{name}.log")
+            child = Child(name, module, file, self.run.path / "logs" / f"{name}.log",
+                          self.run.lock)
             self.children[name] = child
             child.start()
+        faults.at("launcher.addresses.before")
         self.run.write_json("run.json", {
             "pid": os.getpid(), "addresses": self._addresses,
             "sockets": str(self.run.sockets), "started": time.time(),
             "processes": {n: c.popen.pid for n, c in self.children.items() if c.popen},
         })
+        faults.at("launcher.addresses.after")
 
     def _specs(self) -> list[tuple[str, str, dict[str, Any]]]:
         a, run_dir = self._addresses, str(self.run.path)
@@ -194,8 +201,14 @@ class Launcher:
         """Start again what died; give up on what keeps dying."""
         for child in self.children.values():
             if not self._stopping and child.has_died():
-                self._revive(child)
+                try:
+                    self._revive(child)
+                except OSError as error:  # no room for its files: the others go on meanwhile
+                    child.deaths.pop()
+                    log.error("%s cannot be started: %s; again when there is room", child.name,
+                              error)
 
+    @faults.around("launcher.restart")
     def _revive(self, child: Child) -> None:
         assert child.popen is not None
         code = child.popen.returncode
@@ -257,6 +270,7 @@ class Launcher:
 
     # --- stop --------------------------------------------------------------------------------
 
+    @faults.around("launcher.stop")
     def stop(self) -> None:
         """Stop every process: politely, then for good. Runner first, actor last."""
         self._stopping = True

@@ -167,7 +167,9 @@ class Actor:
         trainer = dict(self.trainer.status)
         if not self.trainer.is_heard(self.config.wire.dead_after_s):
             trainer["state"] = "none"
-        return self.parts.status(owner) | {"trainer": trainer, "garbage": dict(self.garbage)}
+        trainer["silent_s"] = self.trainer.silent_s()
+        return self.parts.status(owner) | {
+            "trainer": trainer, "garbage": dict(self.garbage), "runners": self.runners.silent_s()}
 
     # --- the end -----------------------------------------------------------------------------
 

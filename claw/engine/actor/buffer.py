@@ -31,7 +31,7 @@ Pictures = Callable[[tuple[str, ...]], Awaitable[tuple[np.ndarray, ...]]]
 class Waiting:
     sample: Sample
     since: float
-    """seconds since the epoch"""
+    """by the monotonic clock: a step must not wait for a clock that was set back"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Buffer:
 
     def add(self, sample: Sample, since: float | None = None) -> None:
         """Let a sample wait."""
-        self.waiting[sample.id] = Waiting(sample, time.time() if since is None else since)
+        self.waiting[sample.id] = Waiting(sample, time.monotonic() if since is None else since)
         self._seen[_digest(sample)] = None
         while len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
@@ -94,7 +94,7 @@ class Buffer:
 
     def is_ready(self, max_samples: int, max_wait_s: float, now: float | None = None) -> bool:
         """Whether a step's worth waits: enough samples, or one that waited long enough."""
-        return bool(self._choose(max_samples, max_wait_s, time.time() if now is None else now))
+        return bool(self._choose(max_samples, max_wait_s, time.monotonic() if now is None else now))
 
     def lease(
         self, max_samples: int, max_wait_s: float, now: float | None = None, *,
@@ -104,7 +104,7 @@ class Buffer:
 
         `paused` owners wait, whatever is ready.
         """
-        now = time.time() if now is None else now
+        now = time.monotonic() if now is None else now
         chosen = self._choose(max_samples, max_wait_s, now, paused)
         if not chosen:
             return None
@@ -166,6 +166,11 @@ class Buffer:
         if waiting is not None:
             self._seen.pop(_digest(waiting.sample), None)
         return waiting.sample if waiting else None
+
+    def oldest_s(self) -> float:
+        """Return for how long the oldest sample has waited; 0 without one."""
+        return time.monotonic() - min((w.since for w in self.waiting.values()),
+                                      default=time.monotonic())
 
     def by_owner(self) -> dict[str, int]:
         """Return how many samples of each owner wait."""

@@ -117,7 +117,7 @@ class Parts:
         self.hindsight.load()
         self.episodes.load()
         for sample, created, _ in self.journal.samples("waiting"):
-            self.buffer.add(sample, created)
+            self.buffer.add(sample, began - max(time.time() - created, 0.0))
         self.buffer.restore([(s, lease) for s, _, lease in self.journal.samples("leased")])
         ended = [t for t in self.ledger.live.values()
                  if t.state is TurnState.WAITING and t.trace_id not in self.talk.traces]
@@ -135,7 +135,7 @@ class Parts:
         )
 
     async def tend(self) -> None:
-        self.open_gateway.tend()
+        await self.open_gateway.tend()
         self.better.context = self.open_gateway.context
         self.better.tend()
         self.talk.end_idle()
@@ -213,9 +213,11 @@ class Parts:
             "served_version": _served(workers, owner),
             "versions": self.published.rows(),
             "workers": workers,
+            "lost_workers": self.policy.lost(),
             "turns": self.ledger.counts("" if owner == DEFAULT_OWNER else owner),
             "skipped": dict(self.ledger.reasons),
             "samples": {"waiting": len(self.buffer.waiting), "leased": leased,
+                        "oldest_s": round(self.buffer.oldest_s(), 1),
                         "by_owner": self.buffer.by_owner()},
             "sessions": {"open": len(self.sessions), "by": dict(self.sessions.counts),
                          "named_by": dict(self.talk.names.counts)},

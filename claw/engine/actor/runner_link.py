@@ -139,6 +139,10 @@ class RunnerLink:
             turn, value, str(message.get("text") or ""), str(message.get("edit") or ""))
         return {"turn_id": turn.id, "status": said}
 
+    def silent_s(self) -> list[float]:
+        """For how long each runner has said nothing."""
+        return [round(time.monotonic() - seen, 1) for seen in self.peers.values()]
+
     async def tend(self) -> None:
         """Find runners that are gone; what they had in hand ends, and nothing else."""
         limit = time.monotonic() - self._dead_after_s

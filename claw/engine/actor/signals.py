@@ -16,6 +16,7 @@ from typing import Any
 from claw.config import JudgeConfig
 from claw.engine.actor import speech
 from claw.engine.actor.ledger import Ledger
+from claw.engine.actor.store import NoRoom
 from claw.errors import Boundary, BoundaryError, boundary
 from claw.records import Message, Signal, Turn
 from claw.sdk.judging import Case, Judge, Verdict
@@ -26,6 +27,8 @@ PERSON = "person"
 """the judge's name of explicit feedback; it outranks every other"""
 HINDSIGHT = "hindsight"
 """the judge's name of what a whole conversation shows; a person's word on a turn outranks it"""
+NO_ROOM_S = 2.0
+"""a judgement that could not be written is tried again"""
 MAX_QUEUE = 10_000
 MIN_HINT = 10
 """characters; a hint is longer"""
@@ -72,11 +75,23 @@ class Judging:
     async def _work(self) -> None:
         while True:
             turn, about = await self._queue.get()
+            while not await self._is_over(turn, about):
+                await asyncio.sleep(NO_ROOM_S)
+
+    async def _is_over(self, turn: Turn, about: dict[str, Any]) -> bool:
+        """Judge a turn; False when there was no room in the journal for what came of it."""
+        try:
             try:
                 await self._one(turn, about)
+            except NoRoom:
+                raise
             except Exception as error:  # one turn's trouble must not end the judging of others
                 log.exception("judging of %s failed", turn.id)
                 self._ledger.skip(turn.id, f"judge_failed: {type(error).__name__}")
+        except NoRoom as error:
+            log.error("%s is judged again: %s", turn.id, error.found)
+            return False
+        return True
 
     async def _one(self, turn: Turn, about: dict[str, Any]) -> None:
         if self._judge is None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from claw.config import RunConfig
-from claw.engine import wire
+from claw.engine import faults, wire
 from claw.engine.monitor import Monitor
 from claw.engine.trainer import checkpoint, step, targets, weights
 from claw.engine.trainer.batch import Pair
@@ -90,7 +90,9 @@ class Learner:
         found = checkpoint.newest(self.checkpoints)
         if found is None:
             return False
-        self.progress = checkpoint.read_progress(found)
+        p = checkpoint.read_progress(found)
+        # a version that was made since may serve already: its number is not given again
+        self.progress = replace(p, number=p.number + checkpoint.num_damaged(self.checkpoints))
         self.gate.first = self.progress.gate_first
         p = self.progress
         if p.current and p.current.status is VersionStatus.REFUSED:
@@ -234,6 +236,7 @@ class Learner:
         self._save()
         return None
 
+    @faults.around("trainer.rollback")
     def roll_back(self, to: int, note: str = "") -> Version:
         """Publish the weights of version `to` as a new version; moments start again.
 

@@ -17,7 +17,7 @@ import time
 
 import zmq
 
-from claw.engine import parent, wire
+from claw.engine import faults, parent, wire
 from claw.errors import ClawError, WireError
 from claw.records import Version, new_id
 
@@ -65,15 +65,16 @@ class Link:
     # --- the trainer's thread ----------------------------------------------------------------
 
     def state(self, name: str, step: int) -> None:
-        """What heartbeats say from now on: waiting or training. A change is told at once."""
+        """What heartbeats say from now on, and since when. A change is told at once."""
         is_new = name != self._beat[0]
-        self._beat = (name, step, time.monotonic())
+        self._beat = (name, step, time.monotonic() if is_new else self._beat[2])
         if is_new:
             self.send(self._beat_message())
 
     def send(self, message: wire.Message) -> None:
         self._out.send_multipart([b"", *wire.encode(message)])
 
+    @faults.around("trainer.announce")
     def announce(self, version: Version) -> None:
         """Tell the workers (PUB) and the actor of a version; refused ones only the actor."""
         if version.status == "published":

@@ -89,6 +89,9 @@ class QuietLink:
     def send(self, message: wire.Message) -> None:
         self.sent.append(message)
 
+    def ask(self, message: wire.Message) -> None:
+        self.sent.append(message)
+
     def announce(self, version: Version) -> None:
         self.announced.append(version)
 
