@@ -256,6 +256,31 @@ class CreditConfig(Section):
     """subtracted from a vote, and from the value of a group of one"""
 
 
+GUARDS = ("bulk", "contradictory", "injection", "secret", "unicode", "trigger")
+
+
+class GuardConfig(Section):
+    """What is held back for a person to look at before it teaches, and how much of a step may come
+    from one place (docs/security.md)."""
+
+    rules: tuple[Literal["bulk", "contradictory", "injection", "secret", "unicode", "trigger"],
+                 ...] = GUARDS
+    """what holds a turn; a name that is left out holds none, an empty list holds nothing"""
+    flood: int = Field(30, ge=0)
+    """bulk: about more turns than this, the same words of one owner within window_s are held; as
+    fast as nobody types, while the same wish in many conversations is what people say; 0 is off"""
+    window_s: float = Field(60.0, gt=0)
+    """bulk: seconds"""
+    changes: int = Field(1, ge=0)
+    """contradictory: times that a person may turn the thumb on one reply round; a slip is one"""
+    conversation_share: float = Field(0.5, gt=0, le=1)
+    """of train.batch_size: most samples of one conversation in a step while others wait too; what
+    is over waits for the next one; 1 is off"""
+    hint_share: float = Field(0.5, gt=0, le=1)
+    """of train.batch_size: most samples with the same hint in a step while others wait too; 1 is
+    off"""
+
+
 class ServeConfig(Section):
     """The HTTP side of plugins that bring an app."""
 
@@ -344,6 +369,7 @@ class RunConfig(Section):
     async_: AsyncConfig = Field(AsyncConfig(), alias="async")
     judge: JudgeConfig = JudgeConfig()
     credit: CreditConfig = CreditConfig()
+    guard: GuardConfig = GuardConfig()
     serve: ServeConfig = ServeConfig()
     gate: GateConfig = GateConfig()
     better: BetterConfig = BetterConfig()
@@ -386,6 +412,12 @@ def conflicts(c: RunConfig) -> list[str]:
         found.append("judge.hindsight has no effect: nothing learns from hints")
     if not c.better.questions and c.better != BetterConfig():
         found.append("[better] has no effect: better.questions is 0")
+    default = GuardConfig()
+    for rule, names in (("bulk", ("flood", "window_s")), ("contradictory", ("changes",))):
+        found += [f"guard.{name} has no effect: guard.rules has no {rule!r}" for name in names
+                  if rule not in c.guard.rules and getattr(c.guard, name) != getattr(default, name)]
+    if c.guard.flood == 0 and c.guard.window_s != default.window_s:
+        found.append("guard.window_s has no effect: guard.flood is 0")
     if c.rollout.max_tokens >= c.worker.context:
         found.append("rollout.max_tokens leaves no room for a prompt in worker.context")
     if c.sglang != SglangConfig() and c.worker.kind != "sglang":

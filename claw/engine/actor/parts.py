@@ -158,7 +158,7 @@ class Parts:
         if self.chat.album is not None:
             self.chat.album.forget(d for t in trace_ids for d in self.journal.pictures_of(t))
         forgotten = forgetting.forget(self.journal, trace_ids)
-        self.ledger.states = Counter(self.journal.states())
+        self.ledger.recount()
         return forgotten
 
     def take_back(self, trace_id: str, why: str) -> int:
@@ -205,7 +205,8 @@ class Parts:
 
     def status(self, owner: str = DEFAULT_OWNER) -> dict[str, Any]:
         """Return the state of everything but the trainer, as plain values; versions of `owner`."""
-        warnings = [self.talk.kinds.warning(), self.talk.names.warning()]
+        held = Counter(o for o in self.ledger.held.values() if owner in (DEFAULT_OWNER, o))
+        warnings = [self.talk.kinds.warning(), self.talk.names.warning(), _waiting(held[owner])]
         leased = sum(len(lease.samples) for lease in self.buffer.leases.values())
         workers = self.policy.status()
         return {
@@ -225,6 +226,9 @@ class Parts:
             "judged": dict(self.judging.counts),
             "judging": self.judging.status(),
             "signals": dict(self.ledger.said),
+            "guard": dict(self.crediting.guard.counts) | {
+                "tool_hints": self.judging.counts["tool_hints"]},
+            "quarantine": dict(held),
             "episodes": self.episodes.status(),
             "context": self.open_gateway.context,
             "takes_tools": self.chat.takes_tools,
@@ -232,6 +236,11 @@ class Parts:
             "paused_until": self.consent.paused_until(owner),
             "warnings": [warning for warning in warnings if warning],
         }
+
+
+def _waiting(num_held: int) -> str:
+    return "" if not num_held else (f"{num_held} turns were held back and teach nothing until you "
+                                    "have looked: claw quarantine list")
 
 
 def _served(workers: list[dict[str, Any]], of: str) -> int:

@@ -108,6 +108,11 @@ class Pages:
                                            only_look=True)
         return self.render("conversation.html", request, talk=found, about=about)
 
+    async def quarantine(self, request: Request) -> Response:
+        """GET /quarantine"""
+        found = await self._look(request, "quarantine")
+        return self.render("quarantine.html", request, rows=found["turns"])
+
     async def versions(self, request: Request) -> Response:
         """GET /versions"""
         found = await self._look(request, "versions")
