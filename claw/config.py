@@ -256,15 +256,12 @@ class CreditConfig(Section):
     """subtracted from a vote, and from the value of a group of one"""
 
 
-GUARDS = ("bulk", "contradictory", "injection", "secret", "unicode", "trigger")
-
-
 class GuardConfig(Section):
     """What is held back for a person to look at before it teaches, and how much of a step may come
     from one place (docs/security.md)."""
 
     rules: tuple[Literal["bulk", "contradictory", "injection", "secret", "unicode", "trigger"],
-                 ...] = GUARDS
+                 ...] = ("bulk", "contradictory", "injection", "secret", "unicode", "trigger")
     """what holds a turn; a name that is left out holds none, an empty list holds nothing"""
     flood: int = Field(30, ge=0)
     """bulk: about more turns than this, the same words of one owner within window_s are held; as

@@ -1,6 +1,7 @@
 """Which turns are held back before they teach: a person looks at them first.
 
-Owns: the rules, a short pure function each, in a table; the newest words and thumbs they look at.
+Owns: the rules, a short pure function each, in a table; the newest words and thumbs they look at;
+what counts as one source for the shares of a step.
 Does not own: the patterns (`suspect.py`), what becomes of a held turn (`crediting.py`).
 
 A rule gets what is about to teach a turn and what was said before, and returns why it is held, or
@@ -15,9 +16,11 @@ from itertools import pairwise
 
 from claw.config import GuardConfig
 from claw.engine.actor import speech, suspect
+from claw.engine.actor.buffer import Key
+from claw.engine.actor.journal import Journal
 from claw.engine.actor.ledger import HELD
-from claw.engine.actor.signals import DEMONSTRATION, HINDSIGHT, PERSON
-from claw.records import Signal, Turn
+from claw.engine.actor.signals import DEMONSTRATION, HINDSIGHT, PERSON, merged
+from claw.records import Sample, Signal, Turn
 
 REMEMBERED = 20_000
 """phrases, and replies with a thumb, of which the newest uses are known"""
@@ -72,6 +75,19 @@ class Memory:
         for table in (self.phrases, self.thumbs):
             while len(table) > REMEMBERED:
                 table.popitem(last=False)
+
+
+def sources(journal: Journal, sample: Sample) -> frozenset[Key]:
+    """Where a waiting sample comes from: a person's conversation, and the hints that it has.
+
+    Nowhere in particular for tasks, whose episodes are compared in groups.
+    """
+    trace = journal.trace(sample.trace_id)
+    if trace is None or trace.task_id:
+        return frozenset()
+    signal = merged(journal.signals(sample.turn_id)) if sample.hints else None
+    hints = {("hint", suspect.plain(hint)) for hint in signal.hints} if signal else set()
+    return frozenset({("conversation", trace.id), *hints})
 
 
 Rule = Callable[[Said, Memory, GuardConfig], str]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from claw.config import RunConfig
-from claw.engine.actor import forgetting, judges
+from claw.engine.actor import forgetting, guard, judges
 from claw.engine.actor.album import Album
 from claw.engine.actor.better import Better
 from claw.engine.actor.buffer import Buffer
@@ -57,7 +57,10 @@ class Parts:
         self.chat = Chat(model_dir)
         self._open_album(model_dir)
         self.ledger = Ledger(self.journal)
-        self.buffer = Buffer(config.async_.max_staleness, masks=config.async_.stale == "mask")
+        g = config.guard
+        self.buffer = Buffer(config.async_.max_staleness, masks=config.async_.stale == "mask",
+                             shares={"conversation": g.conversation_share, "hint": g.hint_share})
+        self.buffer.sources = lambda sample: guard.sources(self.journal, sample)
         self.published = Published(self.journal)
         self.consent = Consent(self.journal)
         w = config.worker
@@ -227,7 +230,8 @@ class Parts:
             "judging": self.judging.status(),
             "signals": dict(self.ledger.said),
             "guard": dict(self.crediting.guard.counts) | {
-                "tool_hints": self.judging.counts["tool_hints"]},
+                "tool_hints": self.judging.counts["tool_hints"]} | {
+                f"over_{kind}_share": n for kind, n in self.buffer.over.items()},
             "quarantine": dict(held),
             "episodes": self.episodes.status(),
             "context": self.open_gateway.context,
