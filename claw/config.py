@@ -302,6 +302,11 @@ class GateConfig(Section):
     """whether a version is checked before it serves"""
     max_rise: float = Field(0.5, gt=0)
     """nats per token: largest rise of the loss on held-out text against the first weights"""
+    max_drift: float = Field(1.0, ge=0)
+    """nats per token: largest divergence from the first weights on held-out text, KL(now || first)
+    over the whole vocabulary; beyond it nothing more is learned until a rollback; 0 is off"""
+    max_step_drift: float = Field(0.5, ge=0)
+    """the same between two versions, of one step; 0 is off and saves a pass over the texts"""
     canary_tolerance: float = Field(0.05, gt=0)
     """largest log-prob difference between trainer and worker on fixed token sequences"""
 
@@ -413,6 +418,10 @@ def conflicts(c: RunConfig) -> list[str]:
     for rule, names in (("bulk", ("flood", "window_s")), ("contradictory", ("changes",))):
         found += [f"guard.{name} has no effect: guard.rules has no {rule!r}" for name in names
                   if rule not in c.guard.rules and getattr(c.guard, name) != getattr(default, name)]
+    if not c.gate.enabled:
+        found += [f"gate.{name} has no effect: gate.enabled is false"
+                  for name in ("max_drift", "max_step_drift")
+                  if getattr(c.gate, name) != getattr(GateConfig(), name)]
     if c.guard.flood == 0 and c.guard.window_s != default.window_s:
         found.append("guard.window_s has no effect: guard.flood is 0")
     if c.rollout.max_tokens >= c.worker.context:

@@ -169,7 +169,10 @@ class Actor:
         trainer = dict(self.trainer.status)
         if not self.trainer.is_heard(self.config.wire.dead_after_s):
             trainer["state"] = "none"
-        return self.parts.status(owner) | {"trainer": trainer, "garbage": dict(self.garbage)}
+        found = self.parts.status(owner)
+        if why := self.trainer.held.get(owner):
+            found["warnings"].append(f"Learning has stopped. {why}")
+        return found | {"trainer": trainer, "garbage": dict(self.garbage)}
 
     # --- the end -----------------------------------------------------------------------------
 

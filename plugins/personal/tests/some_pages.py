@@ -34,7 +34,7 @@ def version(number: int, **changes: Any) -> dict[str, Any]:
     return {
         "number": number, "parent": number - 1 if number else None, "status": "published",
         "kind": "lora", "note": "", "created": 1.0, "on_disk": True, "turns": 3 if number else 0,
-        "metrics": {"gate/heldout_rise": 0.01 * number} if number else {},
+        "metrics": {"gate/heldout_rise": 0.01 * number, "gate/drift": 0.25} if number else {},
     } | changes
 
 

@@ -190,6 +190,15 @@ def test_a_refused_version_is_told_on_the_first_page() -> None:
     assert told["version"] == 2 and [v["number"] for v in told["refused"]] == [3]
 
 
+def test_how_far_a_version_moved_and_that_learning_has_stopped_is_told() -> None:
+    made = Browser(engine()).log_in()
+    made.engine.state["warnings"] = ["Learning has stopped. claw rollback N"]
+    for path in ("/", "/versions"):
+        assert "Learning has stopped. claw rollback N" in made.get(path).text
+    assert "moved from the first weights: +0.25" in made.get("/versions").text
+    assert "moved away from the first weights (nats)" in made.get("/compare?a=1&b=2").text
+
+
 def test_a_turns_page_shows_each_tokens_worth_and_each_hints_overlap(browser: Browser) -> None:
     text = browser.get("/turns/turn_a").text
     shades = re.findall(r'class="tok (\w+)" title="([+-]\S+) ', text)

@@ -1,5 +1,7 @@
 """A held turn waits for the person, who releases or drops it; nothing of it is lost meanwhile."""
 
+import asyncio
+
 from test_actor_process import play, settled, state, user  # noqa: F401
 from test_desk import look
 
@@ -90,6 +92,18 @@ def test_a_release_is_of_the_words_that_were_looked_at(play):  # noqa: F811
         assert (await s.trainer.lease(poll_s=0.3))[1] == []  # nor does the released sample
         kind = await s.runner.question("feedback", target=id, value=-1, text="Name the source.")
         assert kind["status"] == HELD  # the order was not taken back by it
+    play(run)
+
+
+def test_that_learning_has_stopped_is_said_to_its_owner_and_nobody_else(play):  # noqa: F811
+    async def run(s):
+        await s.trainer.send("trainer.beat", step=3, state="waiting", seconds=0.0,
+                             held={"default": "too far: claw rollback N"})
+        async with asyncio.timeout(10):
+            while not (said := (await s.runner.question("status"))["warnings"]):
+                await asyncio.sleep(0.02)
+        assert said == ["Learning has stopped. too far: claw rollback N"]
+        assert (await s.runner.question("status", owner="anna"))["warnings"] == []
     play(run)
 
 
