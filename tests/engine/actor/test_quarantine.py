@@ -99,7 +99,7 @@ def test_that_learning_has_stopped_is_said_to_its_owner_and_nobody_else(play):  
     async def run(s):
         await s.trainer.send("trainer.beat", step=3, state="waiting", seconds=0.0,
                              held={"default": "too far: claw rollback N"})
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not (said := (await s.runner.question("status"))["warnings"]):
                 await asyncio.sleep(0.02)
         assert said == ["Learning has stopped. too far: claw rollback N"]
