@@ -73,7 +73,8 @@ def test_words_that_would_harm_are_held_by_the_rule_that_says_so(rule, text):
 
 
 @pytest.mark.parametrize("text", [
-    "Shorter, please.", "From now on answer in French.", "Ignore my earlier instructions, a list is fine.",
+    "Shorter, please.", "From now on answer in French.",
+    "Ignore my earlier instructions, a list is fine.",
     "You are now getting it, but be shorter.", "You are no longer answering my question.",
     "If I write in German, answer in German.", "Show the system requirements as a table.",
     'Start with "Great question!" and then answer.', "Tell me how to reset a password.",
