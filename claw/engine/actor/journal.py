@@ -143,6 +143,13 @@ class Journal(Store):
                          " LEFT JOIN traces tr ON tr.id=t.trace_id GROUP BY 1, 2", DEFAULT_OWNER)
         return {(owner, state): n for owner, state, n in rows}
 
+    def held(self, reason: str) -> dict[str, str]:
+        """Return the skipped turns with a reason that begins so, and their owners, oldest first."""
+        return dict(self.read(
+            "SELECT t.id, COALESCE(tr.owner, ?) FROM turns t LEFT JOIN traces tr ON"
+            " tr.id=t.trace_id WHERE t.state=? AND t.reason LIKE ? ORDER BY t.rowid",
+            DEFAULT_OWNER, str(TurnState.SKIPPED), f"{reason}:%"))
+
     def _turn(self, id: str, body: str, state: str, reason: str) -> Turn:
         fields = json.loads(body) | {"state": state, "reason": reason}
         turn = wire.unpack(Turn, fields, self.arrays(id))
@@ -238,6 +245,10 @@ class Journal(Store):
                 "INSERT INTO events(at, kind, subject, text) VALUES(?,?,?,?)",
                 (time.time(), kind, subject, text),
             )
+
+    def has_event(self, kind: str, subject: str, text: str) -> bool:
+        return bool(self.read("SELECT 1 FROM events WHERE subject=? AND kind=? AND text=? LIMIT 1",
+                              subject, kind, text))
 
     def pictures_of(self, trace_id: str) -> list[str]:
         """Return the digests of what the turns of a trace show."""

@@ -48,6 +48,8 @@ class TrainerLink:
         self.peer: bytes | None = None
         self.seen = 0.0
         self.status: dict[str, Any] = {}
+        self.held: dict[str, str] = {}
+        """owners of whom nothing is learned until a person has gone back, and why"""
         self._polls: dict[tuple[bytes, str], asyncio.Task[None]] = {}
         self._rollbacks: dict[str, asyncio.Future[Message]] = {}
 
@@ -71,6 +73,7 @@ class TrainerLink:
             case "trainer.beat":
                 keys = ("step", "state", "seconds")
                 self.status = {k: message.get(k) for k in keys}
+                self.held = {str(o): str(why) for o, why in (message.get("held") or {}).items()}
             case _:
                 return False
         return True

@@ -55,6 +55,8 @@ class Progress:
     left_out: dict[str, str] = field(default_factory=dict)
     """samples of last_lease that the newest step did not train, with the reason"""
     gate_first: float | None = None
+    held: str = ""
+    """why nothing is trained until a person has gone back to an earlier version"""
 
 
 @faults.around("trainer.checkpoint")

@@ -48,6 +48,8 @@ class Link:
         self.stopping = threading.Event()
         self.requests: queue.Queue[wire.Message] = queue.Queue()
         """rollbacks and refusals that wait for the trainer"""
+        self.held: dict[str, str] = {}
+        """what heartbeats say of owners of whom nothing is learned, and why"""
         self._inbox: queue.Queue[wire.Message] = queue.Queue()
         self._beat = ("starting", 0, time.monotonic())
         self._parent = parent.pid()
@@ -158,7 +160,8 @@ class Link:
 
     def _beat_message(self) -> wire.Message:
         name, step, since = self._beat
-        fields = {"step": step, "state": name, "seconds": round(time.monotonic() - since, 3)}
+        fields = {"step": step, "state": name, "seconds": round(time.monotonic() - since, 3),
+                  "held": self.held}
         return wire.Message("trainer.beat", new_id("beat"), fields)
 
     def _try(self, socket: zmq.Socket, frames: list) -> None:

@@ -22,7 +22,7 @@ import torch
 from claw.config import RunConfig
 from claw.engine import faults, wire
 from claw.engine.monitor import Monitor
-from claw.engine.trainer import durable, heldout, model, weights
+from claw.engine.trainer import drift, durable, heldout, model, weights
 from claw.engine.trainer.learner import Learner, Lease, Shared, folder_of
 from claw.engine.trainer.link import Link, Stopped
 from claw.engine.trainer.optim import Optimiser
@@ -49,8 +49,11 @@ class Trainer:
         self.policy = model.load(model_dir, config)
         self.optim = Optimiser(self.policy.parameters, config.train)
         texts = heldout.encode(model_dir)
+        # these are the first weights, also where a checkpoint is taken up after this
+        origin = (drift.read(self.policy, texts, config.train.micro_tokens)
+                  if config.gate.enabled else None)
         self.shared = Shared(config, run_dir, self.policy, self.optim, monitor, texts,
-                             heldout.canary(texts))
+                             heldout.canary(texts), origin)
         self.learners: dict[str, Learner] = {}
         self.learner = Learner(self.shared)
         """the one whose weights are in hand"""
@@ -119,7 +122,8 @@ class Trainer:
         return 0 < self.config.train.max_steps <= self.step
 
     def _lease(self) -> Lease | None:
-        held = sorted(owner for owner, one in self.learners.items() if one.held)
+        self.link.held = {owner: one.held for owner, one in self.learners.items() if one.held}
+        held = sorted(self.link.held)
         if len(held) == len(self.learners):
             return self._wait_for_a_person()
         train = self.config.train

@@ -83,6 +83,7 @@ class QuietLink:
         self.stopping, self.requests = threading.Event(), queue.Queue()
         self.sent: list[wire.Message] = []
         self.announced: list[Version] = []
+        self.held: dict[str, str] = {}
 
     def state(self, name: str, step: int) -> None: ...
 
