@@ -42,6 +42,8 @@ ALIGNED = 8
 """arrays in a shared frame begin at multiples of it"""
 MAX_AT_ONCE = 64
 """messages that are taken from a socket before others have their turn"""
+BRIEF = 200
+"""characters of what a peer sent that are said again of it"""
 HIGH_WATER = 1000
 """messages that may queue on a socket; peers use credit, so this is never reached in health"""
 LOCAL_BUFFER = 1 << 20
@@ -89,7 +91,7 @@ def encode(message: Message) -> list[bytes | memoryview]:
     try:
         # surrogatepass: a lone surrogate from a client must travel, not kill the sender
         packed = msgpack.packb(header, use_bin_type=True, unicode_errors="surrogatepass")
-    except TypeError as error:
+    except (TypeError, ValueError, OverflowError) as error:  # nested too deeply, or too large
         raise WireError(f"message {message.type!r} holds what does not travel: {error}") from error
     if len(arrays) > 1 and sum(a.nbytes for a in arrays.values()) <= JOINED:
         return [packed, b"".join(_padded(a.tobytes()) for a in arrays.values())]
@@ -162,7 +164,8 @@ def _header(raw: bytes | memoryview) -> dict[str, Any]:
         raise WireError(f"the first frame is a {type(header).__name__}, not a map")
     version = header.get("v")
     if not isinstance(version, int) or version > VERSION or version < 1:
-        raise WireError(f"protocol version {version!r} is not spoken here; this side is {VERSION}")
+        raise WireError(
+            f"protocol version {_brief(version)} is not spoken here; this side is {VERSION}")
     kinds = {"type": str, "id": str, "fields": dict, "arrays": list}
     for name, kind in kinds.items():
         if not isinstance(header.get(name), kind):
@@ -184,9 +187,13 @@ def _split(sizes: list[int], raw: memoryview) -> list[memoryview]:
 def _array(spec: Any, wanted: int, raw: bytes | memoryview) -> np.ndarray:
     name, dtype, shape = spec
     if wanted != len(raw) or wanted > MAX_ARRAY:
-        raise WireError(f"array {name!r} of {dtype}{shape} needs {wanted} bytes; {len(raw)} came")
+        raise WireError(
+            f"array {_brief(name)} of {dtype}{shape} needs {wanted} bytes; {len(raw)} came")
     flat = np.frombuffer(raw, _DTYPES[dtype])
-    return flat if len(shape) == 1 else flat.reshape(shape)
+    try:
+        return flat if len(shape) == 1 else flat.reshape(shape)
+    except ValueError as error:  # a 0 among dimensions whose product has no number
+        raise WireError(f"array {_brief(name)} has an impossible shape {shape}") from error
 
 
 def _num_bytes(spec: Any) -> int:
@@ -195,13 +202,20 @@ def _num_bytes(spec: Any) -> int:
         raise WireError("an array is announced as [name, dtype, shape]")
     name, dtype, shape = spec
     if not isinstance(name, str) or not isinstance(dtype, str) or dtype not in _DTYPES:
-        raise WireError(f"array {name!r} has dtype {dtype!r}; allowed: {sorted(_DTYPES)}")
+        raise WireError(f"array {_brief(name)} has dtype {_brief(dtype)}; "
+                        f"allowed: {sorted(_DTYPES)}")
     if len(shape) > 8 or any(type(n) is not int or not 0 <= n <= MAX_ARRAY for n in shape):
-        raise WireError(f"array {name!r} has an impossible shape {str(shape)[:200]}")
+        raise WireError(f"array {_brief(name)} has an impossible shape {_brief(shape)}")
     size = _DTYPES[dtype].itemsize
     for n in shape:
         size *= n
     return size
+
+
+def _brief(value: Any) -> str:
+    """What a peer sent, for a message that is logged and sent back: a header has 64 MB."""
+    shown = repr(value)
+    return shown if len(shown) <= BRIEF else f"{shown[:BRIEF]}..."
 
 
 # --- records ---------------------------------------------------------------------------------
@@ -239,17 +253,21 @@ def unpack(
     values: dict[str, Any] = {}
     for own, hint in hints.items():
         name = prefix + own
-        if name in arrays:
+        if name in arrays and np.ndarray in _options(hint):
             values[own] = arrays[name]
         elif own in fields:
             values[own] = _restore(hint, fields[own], arrays, name)
     unknown = fields.keys() - hints.keys()
     if unknown:
-        raise WireError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
+        raise WireError(f"{kind.__name__} has no field {_brief(min(unknown, key=str))}")
     try:
         return kind(**values)
     except (TypeError, ValueError) as error:
         raise WireError(f"not a {kind.__name__}: {error}") from error
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
 
 
 @functools.cache  # a record's types are read from their text, which costs more than a message
@@ -267,39 +285,53 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _restore(hint: Any, value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+def _restore(whole: Any, value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
+    options = _options(whole)
     if value is None and type(None) in options:
         return None
     hint = next(h for h in options if h is not type(None))
-    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+    if dataclasses.is_dataclass(hint):
         return unpack(typing.cast(type, hint), value, arrays, name + ".")
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         try:
             return hint(value)
         except ValueError as error:
-            raise WireError(f"{name}: {error}") from error
+            raise WireError(f"{name} is {_brief(value)}; allowed: {[*hint]}") from error
     if typing.get_origin(hint) is tuple:
         return _restore_tuple(hint, value, arrays, name)
-    _check_plain(hint, value, name)
-    return value
+    if typing.get_origin(hint) is list:
+        _check_plain(list, value, name)
+        return [_checked(typing.get_args(hint)[0], item, name) for item in value]
+    return _checked(whole, value, name)
 
 
 def _restore_tuple(hint: Any, value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
-    if typing.get_args(hint)[0] is not np.ndarray:
-        if not isinstance(value, list):
-            raise WireError(f"{name} must be a list; a {type(value).__name__} came")
-        return tuple(value)
-    names = [f"{name}.{i}" for i in range(value)] if isinstance(value, int) else []
+    kind = typing.get_args(hint)[0]
+    if kind is not np.ndarray or value == []:
+        _check_plain(list, value, name)
+        return tuple(_checked(kind, item, name) for item in value)
+    _check_plain(int, value, name)
+    # as many as announced were announced as arrays too, so no more are looked for than came
+    names = [f"{name}.{i}" for i in range(min(value, len(arrays) + 1))]
     if missing := [n for n in names if n not in arrays]:
         raise WireError(f"array {missing[0]!r} is announced and did not come")
     return tuple(arrays[n] for n in names)
 
 
-def _check_plain(hint: Any, value: Any, name: str) -> None:
-    accepted = {float: (int, float), int: int, str: str, bool: bool}.get(hint)
-    if accepted is not None and not isinstance(value, accepted):
-        raise WireError(f"{name} must be a {hint.__name__}; a {type(value).__name__} came")
+def _checked(hint: Any, value: Any, name: str) -> Any:
+    """A plain value of a field, or an item of one, whose type is that of the record."""
+    kinds = [typing.get_origin(option) or option for option in _options(hint)]
+    if Any in kinds:
+        return value
+    _check_plain(tuple(kinds) if len(kinds) > 1 else kinds[0], value, name)
+    return value
+
+
+def _check_plain(kind: Any, value: Any, name: str) -> None:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if not isinstance(value, (*kinds, int) if float in kinds else kinds):
+        wanted = " or a ".join(k.__name__ for k in kinds if k is not type(None))
+        raise WireError(f"{name} must be a {wanted}; a {type(value).__name__} came")
 
 
 def record_message(type: str, record: Any, id: str = "", **extra: Any) -> Message:
@@ -321,6 +353,7 @@ def samples_message(type: str, samples: list[records.Sample], id: str, **extra: 
 
 
 def read_samples(message: Message) -> list[records.Sample]:
+    _check_plain(list, message["samples"], "samples")
     return [
         unpack(records.Sample, fields, message.arrays, f"{i}.")
         for i, fields in enumerate(message["samples"])
