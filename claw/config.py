@@ -486,8 +486,10 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError("no such settings file", found=str(path)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError("the settings file is not TOML", found=f"{path}: {error}") from error
+    except OSError as error:
+        raise UsageError("the settings file cannot be read", found=str(error)) from error
+    except (ValueError, RecursionError) as error:  # of numbers that are too long, too
+        raise UsageError("the settings file is not TOML", found=f"{path}: {error}"[:500]) from error
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
@@ -507,7 +509,7 @@ def _value(text: str) -> Any:
     """Read `text` as a TOML value; what is no TOML value is a plain word."""
     try:
         return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

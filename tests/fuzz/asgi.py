@@ -1,4 +1,4 @@
-"""Asks an ASGI application in process: headers and bodies as they are, also those no client sends."""
+"""Asks an ASGI application in process; headers and bodies may be those that no client sends."""
 
 import asyncio
 from collections.abc import Sequence

@@ -17,7 +17,6 @@ import pytest
 from asgi import Answered, ask
 from claw_env_personal.app import build
 from claw_env_personal.settings import PersonalConfig
-from conftest import Tried
 from some_json import changed, cut, deep, one_of, text, value, written
 
 from claw.engine import wire
@@ -25,6 +24,7 @@ from claw.engine.actor.parts import Parts
 from claw.engine.runner.link import travelling
 from claw.sdk import Ask, EngineError, Event, Person
 from claw.sdk.doubles import Line, ScriptedEngine, ScriptedPeople
+from conftest import Tried
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine" / "actor"))
 from actor_doubles import WITH_TOOLS, make_model, run_config
@@ -77,6 +77,9 @@ FEEDBACK = ({"id": "chatcmpl-turn_1", "value": 1, "text": "good", "edit": "bette
             {"id": "turn_1", "value": -1})
 BODIES = {"/v1/chat/completions": CHATS, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES,
           "/v1/feedback": FEEDBACK}
+ARGUMENTS = ("", "{\"p\": 1}", "{\"p\": [1", "{\"p\": NaN}", "{\"p\": 1e999}", "[" * 3000, "[1]",
+             "\udc9d", "{\"p\": " + "[" * 900 + "]" * 900 + "}")
+"""of calls as a policy may write them"""
 HEADERS = (b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"accept",
            b"x-session-id", b"session_id", b"x-session-affinity", b"x-turn-type", b"x-request-id",
            b"cookie", b"origin", b"host", b"sec-fetch-site", b"authorization", b"x-api-key",
@@ -88,7 +91,8 @@ class Way(ScriptedEngine):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(script=lambda ask: Line(
-            text="fine \ud83c <b>", reasoning="so", calls=(("ls", "{\"p\": [1"),) * bool(ask.tools)))
+            text="fine \ud83c <b>", reasoning="so",
+            calls=tuple(("ls", a) for a in ARGUMENTS) if ask.tools else ()))
         self._parts = parts
 
     async def ask(self, ask: Ask) -> AsyncIterator[Event]:

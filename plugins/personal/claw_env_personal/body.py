@@ -5,20 +5,18 @@ Does not own: what the object means.
 """
 
 import json
-import math
-from typing import Any, NoReturn
+from typing import Any
 
 from starlette.requests import Request
 
 from claw.sdk import EngineError
+from claw.sdk.foreign_json import from_json
 
 from .errors import bad
 
 DRAIN = 2
 """a body beyond the cap is read and dropped up to so many caps: a client that is still sending
 would see a broken connection instead of the answer"""
-MAX_DEPTH = 100
-"""levels of objects and arrays: what reads and writes them further on does so by recursion"""
 
 
 async def read_object(request: Request, max_bytes: int) -> dict[str, Any]:
@@ -48,35 +46,17 @@ async def _read(request: Request, max_bytes: int) -> bytes:
 def parse_object(raw: bytes) -> dict[str, Any]:
     """Parse strictly: UTF-8, no NaN, an object. Escaped lone surrogates are text like any other."""
     try:
-        value = json.loads(raw.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
+        value = from_json(raw.decode("utf-8"), finite=True)
     except UnicodeDecodeError as error:
         raise bad(f"The request body is not UTF-8: {error.reason} at byte {error.start}.") from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise bad(f"The request body is not JSON: {error.msg} at {where}.") from None
-    except RecursionError:
-        raise _too_deep() from None
     except ValueError as error:
         raise bad(f"The request body is not JSON: {error}.") from None
     if not isinstance(value, dict):
         raise bad(f"The request body must be a JSON object, not {kind_of(value)}.")
-    if _is_deeper(value, MAX_DEPTH):
-        raise _too_deep()
     return value
-
-
-def _too_deep() -> EngineError:
-    return bad(f"The request body is nested too deeply; allowed: {MAX_DEPTH} levels.")
-
-
-def _is_deeper(value: Any, most: int) -> bool:
-    """Whether there are more levels of objects and arrays than that."""
-    level = [value]
-    for _ in range(most):
-        inside = (part for item in level
-                  for part in (item.values() if isinstance(item, dict) else item))
-        level = [part for part in inside if isinstance(part, dict | list)]
-    return bool(level)
 
 
 def array_of(body: dict[str, Any], name: str, at: str = "") -> list[Any]:
@@ -94,15 +74,3 @@ def kind_of(value: Any) -> str:
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean",
              int: "a number", float: "a number", type(None): "null"}
     return names.get(type(value), type(value).__name__)
-
-
-def _finite(digits: str) -> float:
-    """1e999 is JSON, and no number that could be sent on."""
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError(f"{digits[:40]} is too large for a number")
-    return number
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
