@@ -423,9 +423,17 @@ def load(
 def parse(values: dict[str, Any]) -> RunConfig:
     """Check plain values; a mistake becomes a UsageError in words."""
     try:
-        return RunConfig.model_validate(values)
+        run = RunConfig.model_validate(values)
     except ValidationError as error:
         raise UsageError("the settings are not valid", found=explain(error)) from error
+    try:  # the processes of a run are given its settings as JSON
+        json.dumps(run.model_dump(by_alias=True), allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            "a setting is no JSON value", found=str(error)[:300],
+            allowed="text, finite numbers, true, false, lists and tables of them",
+        ) from error
+    return run
 
 
 def resolved(config: RunConfig) -> dict[str, Any]:

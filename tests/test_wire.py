@@ -189,3 +189,60 @@ def test_a_shared_frame_of_the_wrong_size_is_refused(change):
     header, raw = wire.encode(wire.Message("m", "", {}, SMALL))
     with pytest.raises(WireError, match=r"needs?"):
         wire.decode([header, change(raw)])
+
+
+@pytest.mark.parametrize(("record", "word"), [
+    ({"hints": 1 << 60}, "announced and did not come"), ({"temperature": []}, "must be a float"),
+    ({"hints": "x"}, "must be a int"), ({"images": [1]}, "must be a str"),
+    ({"outcome": "x"}, "must be a float"), ({"logps": 5}, "must be a ndarray"),
+    ({"topk_ids": {}}, "must be a ndarray"),
+])
+def test_a_sample_that_says_something_else_is_refused_and_costs_nothing(
+    record: dict[str, object], word: str
+) -> None:
+    fields, arrays = wire.pack(a_sample(0))
+    arrays = {name: a for name, a in arrays.items() if name not in record}
+    with pytest.raises(WireError, match=word):
+        wire.unpack(records.Sample, {**fields, **record}, arrays)
+
+
+def test_a_nested_record_and_its_items_have_their_own_kinds() -> None:
+    fields, arrays = wire.pack(a_turn())
+    for wrong in ({"sampling": 5}, {"messages": [5]}, {"messages": {}}):
+        with pytest.raises(WireError):
+            wire.unpack(records.Turn, {**fields, **wrong}, arrays)
+    with pytest.raises(WireError, match="Turn"):  # an array is no id
+        wire.unpack(records.Turn, {k: v for k, v in fields.items() if k != "id"},
+                    {**arrays, "id": np.zeros(1, np.int32)})
+
+
+@pytest.mark.parametrize("samples", [None, 5, "ab"])
+def test_what_is_no_list_of_samples_is_refused(samples: object) -> None:
+    with pytest.raises(WireError):
+        wire.read_samples(wire.Message("lease.samples", fields={"samples": samples}))
+
+
+def test_an_empty_array_of_impossible_dimensions_is_refused() -> None:
+    shape = [0, 1 << 31, 1 << 31, 1 << 31]
+    header = msgpack.packb({"v": 1, "type": "x", "id": "", "fields": {},
+                            "arrays": [["a", "float32", shape]]})
+    with pytest.raises(WireError, match="impossible shape"):
+        wire.decode([header, b""])
+
+
+def test_what_is_said_of_a_bad_message_is_short_though_the_message_is_long() -> None:
+    long = "x" * 100_000
+    for header in ({"v": long}, {"v": 1, "type": "x", "id": "", "fields": {}, "arrays": [
+            [long, long, [1]]]}):
+        with pytest.raises(WireError) as error:
+            wire.decode([msgpack.packb(header), b""])
+        assert len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize("value", [1 << 70, [[]] * 2])
+def test_numbers_and_depths_that_do_not_travel_are_named_by_the_sender(value: object) -> None:
+    if isinstance(value, list):
+        for _ in range(2000):
+            value = [value]
+    with pytest.raises(WireError, match="does not travel"):
+        wire.encode(wire.Message("x", fields={"f": value}))
