@@ -194,12 +194,18 @@ def worker(
 
 
 @app.command()
-def keys(folder: Annotated[Path, typer.Argument(help="Where to write the key pair.")]) -> None:
+def keys(
+    folder: Annotated[Path, typer.Argument(help="Where to write the key pair.")],
+    of: Annotated[Path | None, typer.Option(
+        help="Folder of a run's keys: make a pair for one more client of that run.")] = None,
+) -> None:
     """Make CURVE keys, which tcp:// sockets need."""
-    from claw.engine.wire import make_keys
+    from claw.engine.wire import CLIENTS, make_keys
 
-    make_keys(folder)
+    make_keys(folder, of)
     typer.echo(f"wrote {folder}/wire.public and wire.secret; name the folder in wire.keys")
+    if of is not None:
+        typer.echo(f"it may connect until {of}/{CLIENTS}/{folder.resolve().name}.public is removed")
 
 
 @app.command()

@@ -246,3 +246,58 @@ def test_numbers_and_depths_that_do_not_travel_are_named_by_the_sender(value: ob
             value = [value]
     with pytest.raises(WireError, match="does not travel"):
         wire.encode(wire.Message("x", fields={"f": value}))
+
+
+def heard(server: object, *clients: object) -> list[str]:
+    """Each client says its number; return what the server hears, the last client's with it."""
+    for number, client in enumerate(clients):
+        client.send_multipart(frames(wire.Message(f"from.{number}")))
+    got, until = [], time.monotonic() + 30
+    while f"from.{len(clients) - 1}" not in got and time.monotonic() < until:
+        if server.poll(100):
+            got.append(wire.decode(server.recv_multipart()[1:]).type)
+    return got
+
+
+def test_who_knows_the_servers_public_key_alone_is_not_let_in(tmp_path) -> None:
+    wire.make_keys(tmp_path / "ours")
+    wire.make_keys(tmp_path / "theirs")
+    ours = wire.read_keys(tmp_path / "ours")
+    spy = replace(wire.read_keys(tmp_path / "theirs"), server=ours.public)
+    context = zmq.Context()
+    server = wire.open_socket(context, zmq.ROUTER, "tcp://127.0.0.1:*", bind=True, keys=ours)
+    address = server.getsockopt_string(zmq.LAST_ENDPOINT)
+    stranger = wire.open_socket(context, zmq.DEALER, address, bind=False, keys=spy,
+                                watch=zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+    seen = stranger.get_monitor_socket()
+    stranger.send_multipart(frames(wire.Message("from.stranger")))
+    assert seen.poll(30_000), "the handshake ends with a refusal"
+    friend = wire.open_socket(context, zmq.DEALER, address, bind=False, keys=ours)
+    assert heard(server, friend) == ["from.0"]
+    context.destroy(linger=0)
+
+
+def test_a_client_with_keys_of_its_own_is_let_in_until_its_file_is_gone(tmp_path) -> None:
+    wire.make_keys(tmp_path / "run")
+    wire.make_keys(tmp_path / "host-b", of=tmp_path / "run")
+    run, host = wire.read_keys(tmp_path / "run"), wire.read_keys(tmp_path / "host-b")
+    assert host.server == run.public != host.public
+    context = zmq.Context()
+    servers = [wire.open_socket(context, kind, "tcp://127.0.0.1:*", bind=True, keys=run)
+               for kind in (zmq.ROUTER, zmq.PUB)]  # the second socket of a context is guarded too
+    address, news = (s.getsockopt_string(zmq.LAST_ENDPOINT) for s in servers)
+    client = wire.open_socket(context, zmq.DEALER, address, bind=False, keys=host)
+    assert heard(servers[0], client) == ["from.0"]
+    (tmp_path / "run" / "clients" / "host-b.public").unlink()
+    for kind, place in ((zmq.DEALER, address), (zmq.SUB, news)):
+        again = wire.open_socket(context, kind, place, bind=False, keys=host,
+                                 watch=zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+        assert again.get_monitor_socket().poll(30_000), "not let in again"
+    context.destroy(linger=0)
+
+
+def test_key_files_are_their_owners_alone(tmp_path) -> None:
+    wire.make_keys(tmp_path / "run")
+    wire.make_keys(tmp_path / "b", of=tmp_path / "run")
+    for path in tmp_path.rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path

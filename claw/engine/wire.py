@@ -12,8 +12,10 @@ more than its copy. Nothing is pickled; numbers travel as arrays, never as lists
 import dataclasses
 import enum
 import functools
+import logging
 import os
 import stat
+import threading
 import types
 import typing
 from collections.abc import Sequence
@@ -24,9 +26,12 @@ from typing import Any
 import msgpack
 import numpy as np
 import zmq
+from zmq.utils import z85
 
 from claw import records
 from claw.errors import UsageError, WireError
+
+log = logging.getLogger(__name__)
 
 VERSION = 1
 """the major version of the protocol; a newer one is refused by name"""
@@ -363,6 +368,12 @@ def read_samples(message: Message) -> list[records.Sample]:
 # --- sockets ---------------------------------------------------------------------------------
 
 
+CLIENTS = "clients"
+"""folder, in that of a server's keys, with the public keys of those who have a pair of their own"""
+ZAP = "inproc://zeromq.zap.01"
+"""where libzmq asks whether a client may connect (RFC 27)"""
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """CURVE keys of one side, and the public key of the server it talks to."""
@@ -370,18 +381,39 @@ class Keys:
     public: bytes
     secret: bytes
     server: bytes
+    folder: Path
+
+    def admit(self, client: bytes) -> bool:
+        """Whether who proved to hold this public key's secret may connect to a socket of ours.
+
+        The folder is read anew each time: whose file is gone is not let in again.
+        """
+        if client == self.public:
+            return True
+        files = sorted((self.folder / CLIENTS).glob("*.public"))
+        return any(file.read_bytes().strip() == client for file in files)
 
 
-def make_keys(folder: Path) -> None:
+def make_keys(folder: Path, of: Path | None = None) -> None:
     """Write `wire.public` and `wire.secret` (mode 600) into `folder`; one pair serves a run.
 
-    Who knows the public key can connect: both files are the owner's alone.
+    Whoever has the pair may connect. With `of`, the folder of a server's pair, the new pair is that
+    of one more client: it may connect as long as `<of>/clients/<name of folder>.public` is there.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, key in zip(("wire.public", "wire.secret"), zmq.curve_keypair(), strict=True):
-        path = folder / name
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-            out.write(key)
+    server = read_keys(of).public if of is not None else None
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    public, secret = zmq.curve_keypair()
+    _write_key(folder / "wire.public", public)
+    _write_key(folder / "wire.secret", secret)
+    if of is not None and server is not None:
+        (of / CLIENTS).mkdir(exist_ok=True, mode=0o700)
+        _write_key(folder / "server.public", server)
+        _write_key(of / CLIENTS / f"{folder.resolve().name}.public", public)
+
+
+def _write_key(path: Path, key: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(key)
 
 
 def read_keys(folder: Path) -> Keys:
@@ -396,7 +428,8 @@ def read_keys(folder: Path) -> Keys:
             "the wire's secret key is readable by others", found=str(path), do=f"chmod 600 {path}"
         )
     public, secret = (folder / "wire.public").read_bytes(), path.read_bytes()
-    return Keys(public, secret, public)
+    server = folder / "server.public"
+    return Keys(public, secret, server.read_bytes() if server.exists() else public, folder)
 
 
 def check_address(address: str, keys: Keys | None) -> None:
@@ -451,6 +484,48 @@ def open_socket(
 def _secure(socket: Any, keys: Keys, *, server: bool) -> None:
     socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
     if server:
+        _guard(socket.context, keys)
+        socket.zap_domain = keys.public
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody is let in while nobody is asked
         socket.curve_server = True
     else:
         socket.curve_serverkey = keys.server
+
+
+_doors: dict[bytes, Keys] = {}
+"""whose keys the sockets of a domain, which is named by the public key, ask for"""
+
+
+def _guard(context: zmq.Context, keys: Keys) -> None:
+    """Answer libzmq when it asks who may connect; one thread in each context that has a server.
+
+    Not zmq.auth's: it must be stopped before its context ends, which waits for it otherwise.
+    """
+    _doors[keys.public] = keys
+    socket = zmq.Context.shadow(context.underlying).socket(zmq.REP)
+    socket.setsockopt(zmq.LINGER, 0)
+    try:
+        socket.bind(ZAP)
+    except zmq.ZMQError as error:
+        socket.close()
+        if error.errno != zmq.EADDRINUSE:
+            raise
+        return  # another server of this context has it
+    threading.Thread(target=_answer_at_door, args=(socket,), name="claw-zap", daemon=True).start()
+
+
+def _answer_at_door(socket: Any) -> None:
+    try:
+        while True:
+            version, id, domain, _, _, mechanism, *credentials = socket.recv_multipart()
+            keys = _doors.get(domain)
+            is_in = (mechanism == b"CURVE" and keys is not None and len(credentials) == 1
+                     and keys.admit(z85.encode(credentials[0])))
+            if not is_in:
+                log.warning("a client with a key that is not admitted wanted to connect")
+            status = (b"200", b"OK") if is_in else (b"400", b"this key is not admitted")
+            socket.send_multipart([version, id, *status, b"", b""])
+    except zmq.ContextTerminated:
+        pass
+    finally:
+        socket.close()
