@@ -305,13 +305,18 @@ def people_add(
     tokens_per_day: Annotated[int, typer.Option(
         min=0, help="Of prompts and replies, within 24 hours; 0: no limit.")] = 0,
     admin: Annotated[bool, typer.Option("--admin", help="May see who uses the run.")] = False,
+    scopes: Annotated[str, typer.Option(
+        help="What the key is for: chat, feedback; and admin, as --admin.")] = "chat,feedback",
 ) -> None:
     """Let a person in: make their key and print it."""
     from claw.engine.people_report import add
     from claw.engine.rundir import find
     from claw.sdk import Person
 
-    add(find(run), Person(name, admin, requests_per_minute, tokens_per_day))
+    wanted = dict.fromkeys(scope.strip() for scope in scopes.split(",") if scope.strip())
+    admin = admin or "admin" in wanted
+    wanted.pop("admin", None)
+    add(find(run), Person(name, admin, requests_per_minute, tokens_per_day, tuple(wanted)))
 
 
 @people_app.command("list")

@@ -283,13 +283,9 @@ def _given_key(config: RunConfig) -> str:
     if name and not os.environ.get(name):
         raise UsageError("the key's environment variable is empty", found=name,
                          do=f"export {name}=..., or leave serve.api_key_env empty")
-    if not _is_local(config.serve.host) and not name:
+    if config.serve.is_public and not name:
         raise UsageError(
             "a public address needs a key of your own", found=f"serve.host = {config.serve.host}",
             allowed="127.0.0.1, or a key", do="set serve.api_key_env to a variable with the key",
         )
     return os.environ.get(name, "") if name else ""
-
-
-def _is_local(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")

@@ -39,6 +39,11 @@ def bad(message: str, param: str | None = None, code: str | None = None) -> Engi
     return EngineError(400, message, param=param, code=code)
 
 
+def forbidden(message: str, code: str | None = None) -> EngineError:
+    """A 403: the key is somebody's, and not for this."""
+    return EngineError(403, message, type="permission_error", code=code)
+
+
 def ours() -> EngineError:
     """A bug of ours: says no more than that, the log has the rest."""
     return EngineError(500, "The server failed; its log has the request id.", type="server_error")
