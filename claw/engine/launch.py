@@ -24,7 +24,7 @@ from typing import Any
 from claw import config as settings
 from claw.config import RunConfig
 from claw.engine import control, process, wire
-from claw.engine.rundir import RunDir
+from claw.engine.rundir import RunDir, private
 from claw.errors import ClawError, UsageError
 
 log = logging.getLogger(__name__)
@@ -44,17 +44,19 @@ class Child:
     module: str
     spec: Path
     log: Path
+    env: dict[str, str]
+    umask: int = -1
     popen: subprocess.Popen[bytes] | None = None
     deaths: list[float] = field(default_factory=list)
     is_done: bool = False
     """ended by itself with exit code 0: not started again"""
 
     def start(self) -> None:
-        with self.log.open("ab") as out:
+        with open(self.log, "ab", opener=private) as out:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", self.module, "--spec", str(self.spec)],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                env=os.environ | process.ENVIRONMENT,
+                env=self.env | process.ENVIRONMENT, umask=self.umask,
                 start_new_session=True,  # Ctrl-C reaches the launcher only
             )
 
@@ -92,7 +94,9 @@ class Launcher:
         }
         for name, module, spec in self._specs():
             file = self.run.write_json(f"specs/{name}.json", spec)
-            child = Child(name, module, file, self.run.path / "logs" / f"{name}.log")
+            # what the engine writes is its owner's; a plugin's files may be for a sandbox's users
+            child = Child(name, module, file, self.run.path / "logs" / f"{name}.log",
+                          environment(self.config, name), -1 if name == "runner" else 0o077)
             self.children[name] = child
             child.start()
         self.run.write_json("run.json", {
@@ -266,6 +270,16 @@ class Launcher:
     def _signal(self, child: Child, number: int) -> None:
         if child.popen is not None and child.popen.poll() is None:
             child.popen.send_signal(number)
+
+
+def environment(config: RunConfig, name: str) -> dict[str, str]:
+    """Return the environment of a process: a key is in that of whoever uses it, and no other's.
+
+    The launcher has put the endpoint's key into a file; the actor asks an outside judge.
+    """
+    judge = config.judge.api_key_env
+    kept_back = {config.serve.api_key_env, *([] if name == "actor" else [judge])}
+    return {k: v for k, v in os.environ.items() if k not in kept_back}
 
 
 def _wait(child: Child, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """How the fuzz targets run: each takes `tried`, which feeds it inputs and counts them.
 
 Every target runs twice: short, the same inputs each time, in any test run; and long (`nightly`, so
-only `make fuzz` and `make test-all`), CLAW_FUZZ times as many (100 where it is not set), other ones
+only `make fuzz` and `make test-all`), CLAW_FUZZ times as many (60 where it is not set), other ones
 each time.
 """
 
@@ -36,7 +36,7 @@ class Tried:
         self, check: Callable[[Any], None], make: Callable[[Random], Any], few: int
     ) -> None:
         """Call `check` with `few` inputs, or many times as many; what it raises fails."""
-        number = few * int(os.environ.get("CLAW_FUZZ", "100")) if self._is_long else few
+        number = few * int(os.environ.get("CLAW_FUZZ", "60")) if self._is_long else few
 
         @settings(
             max_examples=number, derandomize=not self._is_long, database=None, deadline=None,

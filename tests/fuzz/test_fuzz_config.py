@@ -68,7 +68,7 @@ def test_a_settings_file_is_a_run_or_refused(tried: Tried, tmp_path: Path) -> No
         return one_of(random, lambda r: cut(r, WHOLE), lambda r: r.randbytes(r.randrange(40)),
                       lambda r: "\n".join(lines).encode("utf-8", "surrogatepass"))
 
-    tried(check, make, 150)
+    tried(check, make, 100)
 
 
 def test_overrides_are_a_run_or_refused(tried: Tried) -> None:
@@ -87,7 +87,7 @@ def test_overrides_are_a_run_or_refused(tried: Tried) -> None:
         except UsageError as error:
             check_refusal(error)
 
-    tried(check, make, 200)
+    tried(check, make, 150)
 
 
 def test_plain_values_of_any_shape_are_a_run_or_refused(tried: Tried) -> None:
@@ -107,7 +107,7 @@ def test_plain_values_of_any_shape_are_a_run_or_refused(tried: Tried) -> None:
         except UsageError as error:
             check_refusal(error)
 
-    tried(check, make, 100)
+    tried(check, make, 50)
 
 
 def test_the_command_line_says_what_is_wrong_and_shows_no_traceback(

@@ -159,7 +159,7 @@ def test_bodies_with_odd_parts_are_answered_or_refused(
     def check(asked: tuple[str, bytes]) -> None:
         check_answer(ask(loop, app, "POST", asked[0], [key()], [asked[1]]))
 
-    tried(check, make, 700)
+    tried(check, make, 400)
 
 
 def test_bodies_that_are_no_json_objects_are_refused(
@@ -177,7 +177,7 @@ def test_bodies_that_are_no_json_objects_are_refused(
         pieces = [body[:7], body[7:], b""]
         check_answer(ask(loop, app, "POST", path, [key()], pieces))
 
-    tried(check, make, 300)
+    tried(check, make, 150)
 
 
 def test_odd_headers_methods_and_paths_are_answered(
@@ -202,7 +202,7 @@ def test_odd_headers_methods_and_paths_are_answered(
         answered = ask(loop, app, *asked)
         assert 200 <= answered.status < 500, f"{answered.status}: {answered.body[:300]!r}"
 
-    tried(check, make, 400)
+    tried(check, make, 200)
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 429, 499])

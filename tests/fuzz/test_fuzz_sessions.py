@@ -143,7 +143,7 @@ def test_a_turn_is_never_placed_in_another_conversation(tried: Tried) -> None:
         for _ in range(20):
             world.step()
 
-    tried(check, World, 100)
+    tried(check, World, 60)
 
 
 def test_messages_of_any_shape_have_a_place_and_a_kind(tried: Tried) -> None:
@@ -171,4 +171,4 @@ def test_messages_of_any_shape_have_a_place_and_a_kind(tried: Tried) -> None:
             sessions.open_trace("trace", "default", now=1.0)
             sessions.add(place, turn_id="t", trace_id="trace", kind=kind, owner="default", now=1.0)
 
-    tried(check, make, 200)
+    tried(check, make, 150)

@@ -161,7 +161,7 @@ def test_task_folders_are_read_or_refused(tried: Tried, tmp_path: Path) -> None:
         except UsageError as error:
             assert str(error)
 
-    tried(check, make, 100)
+    tried(check, make, 60)
 
 
 @pytest.mark.parametrize(("name", "examples"), [("swe", SWE), ("toolcall", QUESTIONS),
@@ -192,7 +192,7 @@ def test_rows_are_tasks_or_refused(
         except UsageError as error:
             assert str(error)
 
-    tried(check, make, 150)
+    tried(check, make, 100)
 
 
 def test_reward_files_are_finite_numbers_or_refused(tried: Tried) -> None:
@@ -216,7 +216,7 @@ def test_reward_files_are_finite_numbers_or_refused(tried: Tried) -> None:
         assert numbers and all(math.isfinite(n) for n in numbers.values())
         assert math.isfinite(reward.one(numbers))
 
-    tried(check, make, 200)
+    tried(check, make, 120)
 
 
 def test_test_reports_are_counts_or_nothing(tried: Tried) -> None:
@@ -233,4 +233,4 @@ def test_test_reports_are_counts_or_nothing(tried: Tried) -> None:
             assert counts is None or 0 <= counts.passed <= counts.total
             assert counts is None or 0 <= counts.fraction <= 1
 
-    tried(check, make, 150)
+    tried(check, make, 100)

@@ -148,7 +148,7 @@ def garbage(random: Random) -> list[bytes]:
 
 
 def test_bytes_are_messages_or_refused(tried: Tried) -> None:
-    tried(read, garbage, 500)
+    tried(read, garbage, 250)
 
 
 def mangled(random: Random) -> list[bytes]:
@@ -170,7 +170,7 @@ def mangled(random: Random) -> list[bytes]:
 
 
 def test_real_messages_that_broke_on_the_way_are_refused(tried: Tried) -> None:
-    tried(read, mangled, 500)
+    tried(read, mangled, 300)
 
 
 def changed_header(random: Random) -> list[bytes]:
@@ -193,7 +193,7 @@ def changed_header(random: Random) -> list[bytes]:
 
 
 def test_real_messages_that_say_something_else_are_read_or_refused(tried: Tried) -> None:
-    tried(read, changed_header, 500)
+    tried(read, changed_header, 300)
 
 
 def test_what_is_sent_comes_back_or_is_refused_by_the_sender(tried: Tried) -> None:
@@ -204,4 +204,4 @@ def test_what_is_sent_comes_back_or_is_refused_by_the_sender(tried: Tried) -> No
             return refused(error)
         assert wire.decode(frames).type == "x"
 
-    tried(check, lambda random: one_of(random, value, deep), 200)
+    tried(check, lambda random: one_of(random, value, deep), 100)

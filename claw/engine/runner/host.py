@@ -103,6 +103,7 @@ class Host:
             return
         self._ready.parent.mkdir(parents=True, exist_ok=True)
         part = self._ready.with_name(self._ready.name + ".part")
+        part.touch(mode=0o600)
         part.write_text(json.dumps({"address": address, "pid": os.getpid()}))
         part.replace(self._ready)  # a reader sees all of it or nothing
 
