@@ -1,4 +1,4 @@
-# make demo | test | test-all | lint | bench; what tests need: make needs, or one of it: sglang |
+# make demo | test | test-all | fuzz | lint | bench; what tests need: make needs, or one of it: sglang |
 # adapters | clients | openclaw | docker | desktop | chromium
 # Every target makes .venv and installs what it needs first; nothing else has to be typed.
 
@@ -11,7 +11,7 @@ ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
 OPENCLAW := .openclaw
 
-.PHONY: demo test test-all lint bench needs sglang adapters clients openclaw docker desktop chromium clean
+.PHONY: demo test test-all fuzz lint bench needs sglang adapters clients openclaw docker desktop chromium clean
 
 demo: $(READY)
 	$(BIN)/python -m claw_env_personal.demo $(ARGS)
@@ -22,6 +22,10 @@ test: $(READY)
 
 test-all: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --run-slow $(ARGS)
+
+# what comes from outside: 200,000 odd inputs and more
+fuzz: $(READY)
+	$(BIN)/python -m pytest tests/fuzz --run-slow -m nightly -n 2 --dist worksteal $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -202,12 +202,18 @@ def worker(
 
 
 @app.command()
-def keys(folder: Annotated[Path, typer.Argument(help="Where to write the key pair.")]) -> None:
+def keys(
+    folder: Annotated[Path, typer.Argument(help="Where to write the key pair.")],
+    of: Annotated[Path | None, typer.Option(
+        help="Folder of a run's keys: make a pair for one more client of that run.")] = None,
+) -> None:
     """Make CURVE keys, which tcp:// sockets need."""
-    from claw.engine.wire import make_keys
+    from claw.engine.wire import CLIENTS, make_keys
 
-    make_keys(folder)
+    make_keys(folder, of)
     typer.echo(f"wrote {folder}/wire.public and wire.secret; name the folder in wire.keys")
+    if of is not None:
+        typer.echo(f"it may connect until {of}/{CLIENTS}/{folder.resolve().name}.public is removed")
 
 
 @app.command()
@@ -347,13 +353,18 @@ def people_add(
     tokens_per_day: Annotated[int, typer.Option(
         min=0, help="Of prompts and replies, within 24 hours; 0: no limit.")] = 0,
     admin: Annotated[bool, typer.Option("--admin", help="May see who uses the run.")] = False,
+    scopes: Annotated[str, typer.Option(
+        help="What the key is for: chat, feedback; and admin, as --admin.")] = "chat,feedback",
 ) -> None:
     """Let a person in: make their key and print it."""
     from claw.engine.people_report import add
     from claw.engine.rundir import find
     from claw.sdk import Person
 
-    add(find(run), Person(name, admin, requests_per_minute, tokens_per_day))
+    wanted = dict.fromkeys(scope.strip() for scope in scopes.split(",") if scope.strip())
+    admin = admin or "admin" in wanted
+    wanted.pop("admin", None)
+    add(find(run), Person(name, admin, requests_per_minute, tokens_per_day, tuple(wanted)))
 
 
 @people_app.command("list")

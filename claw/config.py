@@ -282,17 +282,29 @@ class ServeConfig(Section):
     """The HTTP side of plugins that bring an app."""
 
     host: str = "127.0.0.1"
-    """a public address needs serve.api_key_env"""
+    """a public address needs serve.api_key_env, and serve.tls_cert or serve.plain_http"""
     port: int = Field(8411, ge=0, le=65535)
     """0 takes a free port"""
     api_key_env: str = ""
     """name of the environment variable with the key; empty: a key made for the run"""
+    tls_cert: str = ""
+    """file with the certificate and its chain (PEM): the endpoint speaks https"""
+    tls_key: str = ""
+    """file with the certificate's private key"""
+    plain_http: bool = False
+    """a public address without TLS: whoever is on the way reads keys and conversations, unless a
+    proxy in front of the endpoint speaks https"""
     model_name: str = "claw-policy"
     """the model name that clients send"""
     max_body_mb: int = Field(64, ge=1, le=1024)
     """largest request body"""
     session_idle_s: float = Field(1800.0, gt=0)
     """a conversation that is silent for so long has ended"""
+
+    @property
+    def is_public(self) -> bool:
+        """Whether other machines reach the endpoint."""
+        return not (self.host in ("localhost", "::1") or self.host.startswith("127."))
 
 
 class GateConfig(Section):
@@ -412,6 +424,15 @@ def conflicts(c: RunConfig) -> list[str]:
         found.append(f"judge.hindsight has no effect: judge.kind is {c.judge.kind!r}")
     if c.judge.hindsight and (is_grpo_only or not c.judge.max_hints or not c.loss.w_opd):
         found.append("judge.hindsight has no effect: nothing learns from hints")
+    if bool(c.serve.tls_cert) != bool(c.serve.tls_key):
+        found.append("serve.tls_cert and serve.tls_key are set together or not at all")
+    if c.serve.is_public and not c.serve.tls_cert and not c.serve.plain_http:
+        found.append(f"serve.host = {c.serve.host} is public: keys and conversations would travel "
+                     "in the open; set serve.tls_cert and serve.tls_key, or, behind a proxy that "
+                     "speaks https, serve.plain_http = true")
+    if c.serve.plain_http and (c.serve.tls_cert or not c.serve.is_public):
+        found.append("serve.plain_http has no effect: the endpoint "
+                     + ("has TLS" if c.serve.tls_cert else f"is not public ({c.serve.host})"))
     if not c.better.questions and c.better != BetterConfig():
         found.append("[better] has no effect: better.questions is 0")
     default = GuardConfig()
@@ -461,9 +482,17 @@ def load(
 def parse(values: dict[str, Any]) -> RunConfig:
     """Check plain values; a mistake becomes a UsageError in words."""
     try:
-        return RunConfig.model_validate(values)
+        run = RunConfig.model_validate(values)
+        # the processes of a run are given its settings as JSON
+        json.dumps(run.model_dump(by_alias=True), allow_nan=False, ensure_ascii=False).encode()
     except ValidationError as error:
         raise UsageError("the settings are not valid", found=explain(error)) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            "a setting is no JSON value", found=str(error)[:300],
+            allowed="text, finite numbers, true, false, lists and tables of them",
+        ) from error
+    return run
 
 
 def resolved(config: RunConfig) -> dict[str, Any]:
@@ -524,8 +553,10 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError("no such settings file", found=str(path)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError("the settings file is not TOML", found=f"{path}: {error}") from error
+    except OSError as error:
+        raise UsageError("the settings file cannot be read", found=str(error)) from error
+    except (ValueError, RecursionError) as error:  # of numbers that are too long, too
+        raise UsageError("the settings file is not TOML", found=f"{path}: {error}"[:500]) from error
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
@@ -545,7 +576,7 @@ def _value(text: str) -> Any:
     """Read `text` as a TOML value; what is no TOML value is a plain word."""
     try:
         return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

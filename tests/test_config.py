@@ -1,5 +1,7 @@
 """Settings: who wins, what is refused, and how it is said."""
 
+from pathlib import Path
+
 import pytest
 
 from claw import config
@@ -101,3 +103,32 @@ def test_the_resolved_run_reads_back_as_the_same_run(overrides):
     """Every process of a run is started from the resolved settings."""
     run = config.load(overrides=overrides)
     assert config.parse(config.resolved(run)) == run
+
+
+@pytest.mark.parametrize("override", [
+    "train.lr=" + "1" * 5000, "judge.retries=" + "[" * 5000, "rollout.episode_s=inf",
+    "plugin.x.y=nan", "plugin.x.y=2024-02-20", "serve.host=\udc9d",
+])
+def test_what_no_process_could_be_given_is_refused_in_words(override: str) -> None:
+    with pytest.raises(UsageError):
+        config.load(None, (override,))
+
+
+def test_a_settings_file_that_cannot_be_read_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        config.load(tmp_path)
+    (tmp_path / "run.toml").write_text(f"seed = {'1' * 5000}")
+    with pytest.raises(UsageError, match="not TOML"):
+        config.load(tmp_path / "run.toml")
+
+
+def test_a_public_address_needs_tls_or_a_word_that_says_otherwise():
+    assert "travel in the open" in refused("serve.host=0.0.0.0")
+    assert config.load(overrides=("serve.host=0.0.0.0", "serve.plain_http=true")).serve.is_public
+    tls = ("serve.host=::", "serve.tls_cert=a", "serve.tls_key=b")
+    assert config.load(overrides=tls).serve.is_public
+    for local in ("127.0.0.1", "127.1.2.3", "localhost", "::1"):
+        assert not config.load(overrides=(f"serve.host={local}",)).serve.is_public
+    assert "has no effect" in refused("serve.plain_http=true")
+    assert "has no effect" in refused(*tls, "serve.plain_http=true")
+    assert "set together" in refused("serve.tls_cert=a")

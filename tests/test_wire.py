@@ -189,3 +189,115 @@ def test_a_shared_frame_of_the_wrong_size_is_refused(change):
     header, raw = wire.encode(wire.Message("m", "", {}, SMALL))
     with pytest.raises(WireError, match=r"needs?"):
         wire.decode([header, change(raw)])
+
+
+@pytest.mark.parametrize(("record", "word"), [
+    ({"hints": 1 << 60}, "announced and did not come"), ({"temperature": []}, "must be a float"),
+    ({"hints": "x"}, "must be a int"), ({"images": [1]}, "must be a str"),
+    ({"outcome": "x"}, "must be a float"), ({"logps": 5}, "must be a ndarray"),
+    ({"topk_ids": {}}, "must be a ndarray"),
+])
+def test_a_sample_that_says_something_else_is_refused_and_costs_nothing(
+    record: dict[str, object], word: str
+) -> None:
+    fields, arrays = wire.pack(a_sample(0))
+    arrays = {name: a for name, a in arrays.items() if name not in record}
+    with pytest.raises(WireError, match=word):
+        wire.unpack(records.Sample, {**fields, **record}, arrays)
+
+
+def test_a_nested_record_and_its_items_have_their_own_kinds() -> None:
+    fields, arrays = wire.pack(a_turn())
+    for wrong in ({"sampling": 5}, {"messages": [5]}, {"messages": {}}):
+        with pytest.raises(WireError):
+            wire.unpack(records.Turn, {**fields, **wrong}, arrays)
+    with pytest.raises(WireError, match="Turn"):  # an array is no id
+        wire.unpack(records.Turn, {k: v for k, v in fields.items() if k != "id"},
+                    {**arrays, "id": np.zeros(1, np.int32)})
+
+
+@pytest.mark.parametrize("samples", [None, 5, "ab"])
+def test_what_is_no_list_of_samples_is_refused(samples: object) -> None:
+    with pytest.raises(WireError):
+        wire.read_samples(wire.Message("lease.samples", fields={"samples": samples}))
+
+
+def test_an_empty_array_of_impossible_dimensions_is_refused() -> None:
+    shape = [0, 1 << 31, 1 << 31, 1 << 31]
+    header = msgpack.packb({"v": 1, "type": "x", "id": "", "fields": {},
+                            "arrays": [["a", "float32", shape]]})
+    with pytest.raises(WireError, match="impossible shape"):
+        wire.decode([header, b""])
+
+
+def test_what_is_said_of_a_bad_message_is_short_though_the_message_is_long() -> None:
+    long = "x" * 100_000
+    for header in ({"v": long}, {"v": 1, "type": "x", "id": "", "fields": {}, "arrays": [
+            [long, long, [1]]]}):
+        with pytest.raises(WireError) as error:
+            wire.decode([msgpack.packb(header), b""])
+        assert len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize("value", [1 << 70, [[]] * 2])
+def test_numbers_and_depths_that_do_not_travel_are_named_by_the_sender(value: object) -> None:
+    if isinstance(value, list):
+        for _ in range(2000):
+            value = [value]
+    with pytest.raises(WireError, match="does not travel"):
+        wire.encode(wire.Message("x", fields={"f": value}))
+
+
+def heard(server: object, *clients: object) -> list[str]:
+    """Each client says its number; return what the server hears, the last client's with it."""
+    for number, client in enumerate(clients):
+        client.send_multipart(frames(wire.Message(f"from.{number}")))
+    got, until = [], time.monotonic() + 30
+    while f"from.{len(clients) - 1}" not in got and time.monotonic() < until:
+        if server.poll(100):
+            got.append(wire.decode(server.recv_multipart()[1:]).type)
+    return got
+
+
+def test_who_knows_the_servers_public_key_alone_is_not_let_in(tmp_path) -> None:
+    wire.make_keys(tmp_path / "ours")
+    wire.make_keys(tmp_path / "theirs")
+    ours = wire.read_keys(tmp_path / "ours")
+    spy = replace(wire.read_keys(tmp_path / "theirs"), server=ours.public)
+    context = zmq.Context()
+    server = wire.open_socket(context, zmq.ROUTER, "tcp://127.0.0.1:*", bind=True, keys=ours)
+    address = server.getsockopt_string(zmq.LAST_ENDPOINT)
+    stranger = wire.open_socket(context, zmq.DEALER, address, bind=False, keys=spy,
+                                watch=zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+    seen = stranger.get_monitor_socket()
+    stranger.send_multipart(frames(wire.Message("from.stranger")))
+    assert seen.poll(30_000), "the handshake ends with a refusal"
+    friend = wire.open_socket(context, zmq.DEALER, address, bind=False, keys=ours)
+    assert heard(server, friend) == ["from.0"]
+    context.destroy(linger=0)
+
+
+def test_a_client_with_keys_of_its_own_is_let_in_until_its_file_is_gone(tmp_path) -> None:
+    wire.make_keys(tmp_path / "run")
+    wire.make_keys(tmp_path / "host-b", of=tmp_path / "run")
+    run, host = wire.read_keys(tmp_path / "run"), wire.read_keys(tmp_path / "host-b")
+    assert host.server == run.public != host.public
+    context = zmq.Context()
+    servers = [wire.open_socket(context, kind, "tcp://127.0.0.1:*", bind=True, keys=run)
+               for kind in (zmq.ROUTER, zmq.PUB)]  # the second socket of a context is guarded too
+    address, news = (s.getsockopt_string(zmq.LAST_ENDPOINT) for s in servers)
+    client = wire.open_socket(context, zmq.DEALER, address, bind=False, keys=host)
+    assert heard(servers[0], client) == ["from.0"]
+    (tmp_path / "run" / "clients" / "host-b.public").unlink()
+    for kind, place in ((zmq.DEALER, address), (zmq.SUB, news)):
+        again = wire.open_socket(context, kind, place, bind=False, keys=host,
+                                 watch=zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+        assert again.get_monitor_socket().poll(30_000), "not let in again"
+    context.destroy(linger=0)
+
+
+def test_key_files_are_their_owners_alone(tmp_path) -> None:
+    wire.make_keys(tmp_path / "run")
+    wire.make_keys(tmp_path / "b", of=tmp_path / "run")
+    for path in tmp_path.rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path

@@ -15,7 +15,7 @@ FOLDERS = ("claw", "plugins/gui", "plugins/personal", "plugins/swe", "plugins/te
 DATA = {"tests", "shipped"}
 """folders whose files are no source of a package"""
 OTHER = {
-    "Makefile": "demo, test, test-all, lint, bench, and what the tests need: sglang, docker, ...",
+    "Makefile": "demo, test, fuzz, lint, bench, and what the tests need: sglang, docker, ...",
     "tools/install.sh": "makes .venv; the CPU build of torch where there is no GPU",
     "tools/install_sglang.sh": "makes .venv-sglang, the environment of SGLang workers",
     "tools/install_adapters.sh": "makes .venv-adapters: verifiers and openenv, for tests",

@@ -24,7 +24,7 @@ from typing import Any
 from claw import config as settings
 from claw.config import RunConfig
 from claw.engine import control, faults, process, wire
-from claw.engine.rundir import RunDir
+from claw.engine.rundir import RunDir, private
 from claw.errors import ClawError, UsageError
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,8 @@ class Child:
     module: str
     spec: Path
     log: Path
+    env: dict[str, str]
+    umask: int = -1
     lock: tuple[int, ...] = ()
     """holds the run folder for as long as the process lives"""
     popen: subprocess.Popen[bytes] | None = None
@@ -53,11 +55,11 @@ class Child:
 
     @faults.around("launcher.start")
     def start(self) -> None:
-        with self.log.open("ab") as out:
+        with open(self.log, "ab", opener=private) as out:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", self.module, "--spec", str(self.spec)],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                env=os.environ | process.ENVIRONMENT,
+                env=self.env | process.ENVIRONMENT, umask=self.umask,
                 start_new_session=True,  # Ctrl-C reaches the launcher only
                 pass_fds=self.lock,
             )
@@ -96,7 +98,9 @@ class Launcher:
         }
         for name, module, spec in self._specs():
             file = self.run.write_json(f"specs/{name}.json", spec)
+            # what the engine writes is its owner's; a plugin's files may be for a sandbox's users
             child = Child(name, module, file, self.run.path / "logs" / f"{name}.log",
+                          environment(self.config, name), -1 if name == "runner" else 0o077,
                           self.run.lock)
             self.children[name] = child
             child.start()
@@ -292,6 +296,16 @@ class Launcher:
             child.popen.send_signal(number)
 
 
+def environment(config: RunConfig, name: str) -> dict[str, str]:
+    """Return the environment of a process: a key is in that of whoever uses it, and no other's.
+
+    The launcher has put the endpoint's key into a file; the actor asks an outside judge.
+    """
+    judge = config.judge.api_key_env
+    kept_back = {config.serve.api_key_env, *([] if name == "actor" else [judge])}
+    return {k: v for k, v in os.environ.items() if k not in kept_back}
+
+
 def _wait(child: Child, seconds: float) -> None:
     if child.popen is None:
         return
@@ -307,13 +321,9 @@ def _given_key(config: RunConfig) -> str:
     if name and not os.environ.get(name):
         raise UsageError("the key's environment variable is empty", found=name,
                          do=f"export {name}=..., or leave serve.api_key_env empty")
-    if not _is_local(config.serve.host) and not name:
+    if config.serve.is_public and not name:
         raise UsageError(
             "a public address needs a key of your own", found=f"serve.host = {config.serve.host}",
             allowed="127.0.0.1, or a key", do="set serve.api_key_env to a variable with the key",
         )
     return os.environ.get(name, "") if name else ""
-
-
-def _is_local(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")

@@ -24,7 +24,7 @@ from typing import Any
 
 from claw.errors import UsageError
 from claw.records import DEFAULT_OWNER
-from claw.sdk.app import Person
+from claw.sdk.app import SCOPES, Person
 
 FILE = "people.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
@@ -94,6 +94,9 @@ class People:
             if getattr(person, name) < 0:
                 raise UsageError(f"{name} is a count", found=str(getattr(person, name)),
                                  allowed="0, which is no limit, or more")
+        if not person.scopes or not set(person.scopes) <= set(SCOPES):
+            raise UsageError("not the scopes of a key", found=", ".join(person.scopes) or "none",
+                             allowed=f"one or more of {', '.join(SCOPES)}")
         key = f"sk-claw-{secrets.token_urlsafe(24)}"
         with self._changing() as entries:
             if person.name in entries:
@@ -156,6 +159,7 @@ class People:
 def _entry(row: dict[str, Any]) -> Entry:
     values = dict(row)
     digest, created = str(values.pop("key_sha256")), float(values.pop("created"))
+    values["scopes"] = tuple(values.get("scopes", SCOPES))  # older files know none: all
     return Entry(Person(**values), digest, created)
 
 

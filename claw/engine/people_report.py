@@ -48,7 +48,7 @@ def show(run: Path) -> None:
     try:
         meter = journal and Meter(people, journal)
         table = Table(box=None)
-        for column in ("name", "since", "rights", "requests a minute", "tokens a day",
+        for column in ("name", "since", "scopes", "requests a minute", "tokens a day",
                        "used today", "version"):
             table.add_column(column)
         for entry in entries:
@@ -57,7 +57,8 @@ def show(run: Path) -> None:
                           if v.owner == p.name), default=0)
             table.add_row(
                 p.name, time.strftime("%m-%d %H:%M", time.localtime(entry.created)),
-                "admin" if p.is_admin else "own things", str(p.requests_per_minute or "no limit"),
+                ", ".join([*p.scopes, *["admin"] * p.is_admin]),
+                str(p.requests_per_minute or "no limit"),
                 str(p.tokens_per_day or "no limit"), str(meter.used(p.name) if meter else 0),
                 f"v{newest}")
         console.print(table)

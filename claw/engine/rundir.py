@@ -28,6 +28,11 @@ LEFT_S = 30.0
 """how long the processes of a launcher that was killed may take to end"""
 
 
+def private(path: str, flags: int) -> int:
+    """Opener of a file that is its owner's alone from its first byte on."""
+    return os.open(path, flags, 0o600)
+
+
 class RunDir:
     """One run folder, held by one launcher at a time."""
 
@@ -49,9 +54,10 @@ class RunDir:
             )
         run = cls(path)
         with _writing(path):
-            for folder in ("logs", "specs", "versions", "checkpoints"):
-                (run.path / folder).mkdir(parents=True, exist_ok=True)
+            run.path.mkdir(parents=True, exist_ok=True)
             run.path.chmod(0o700)
+            for folder in ("logs", "specs", "versions", "checkpoints"):
+                (run.path / folder).mkdir(mode=0o700, exist_ok=True)
             run.write_json("config.json", {"format": FORMAT, **settings.resolved(config)})
         return run
 
@@ -117,8 +123,9 @@ class RunDir:
         return lock is None
 
     def _try_lock(self) -> IO[str] | None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         with _writing(self.path):
-            lock = (self.path / "lock").open("w")
+            lock = os.fdopen(private(str(self.path / "lock"), flags), "w")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -148,15 +155,16 @@ class RunDir:
         file = self.path / "api_key"
         if given or not file.exists():
             key = given or f"sk-claw-{secrets.token_urlsafe(24)}"
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
-                f.write(key)
+            with open(file, "w", opener=private) as out:
+                out.write(key)
         return file.read_text().strip()
 
     def write_json(self, name: str, value: dict[str, Any]) -> Path:
         """Write a JSON file whole: a reader sees the old one or the new one."""
         file = self.path / name
         part = file.with_suffix(".part")
-        part.write_text(json.dumps(value, indent=2), encoding="utf-8")
+        with open(part, "w", encoding="utf-8", opener=private) as out:
+            json.dump(value, out, indent=2)
         part.replace(file)
         return file
 

@@ -12,8 +12,10 @@ more than its copy. Nothing is pickled; numbers travel as arrays, never as lists
 import dataclasses
 import enum
 import functools
+import logging
 import os
 import stat
+import threading
 import types
 import typing
 from collections.abc import Sequence
@@ -24,9 +26,12 @@ from typing import Any
 import msgpack
 import numpy as np
 import zmq
+from zmq.utils import z85
 
 from claw import records
 from claw.errors import UsageError, WireError
+
+log = logging.getLogger(__name__)
 
 VERSION = 1
 """the major version of the protocol; a newer one is refused by name"""
@@ -42,6 +47,8 @@ ALIGNED = 8
 """arrays in a shared frame begin at multiples of it"""
 MAX_AT_ONCE = 64
 """messages that are taken from a socket before others have their turn"""
+BRIEF = 200
+"""characters of what a peer sent that are said again of it"""
 HIGH_WATER = 1000
 """messages that may queue on a socket; peers use credit, so this is never reached in health"""
 LOCAL_BUFFER = 1 << 20
@@ -89,7 +96,7 @@ def encode(message: Message) -> list[bytes | memoryview]:
     try:
         # surrogatepass: a lone surrogate from a client must travel, not kill the sender
         packed = msgpack.packb(header, use_bin_type=True, unicode_errors="surrogatepass")
-    except TypeError as error:
+    except (TypeError, ValueError, OverflowError) as error:  # nested too deeply, or too large
         raise WireError(f"message {message.type!r} holds what does not travel: {error}") from error
     if len(arrays) > 1 and sum(a.nbytes for a in arrays.values()) <= JOINED:
         return [packed, b"".join(_padded(a.tobytes()) for a in arrays.values())]
@@ -162,7 +169,8 @@ def _header(raw: bytes | memoryview) -> dict[str, Any]:
         raise WireError(f"the first frame is a {type(header).__name__}, not a map")
     version = header.get("v")
     if not isinstance(version, int) or version > VERSION or version < 1:
-        raise WireError(f"protocol version {version!r} is not spoken here; this side is {VERSION}")
+        raise WireError(
+            f"protocol version {_brief(version)} is not spoken here; this side is {VERSION}")
     kinds = {"type": str, "id": str, "fields": dict, "arrays": list}
     for name, kind in kinds.items():
         if not isinstance(header.get(name), kind):
@@ -184,9 +192,13 @@ def _split(sizes: list[int], raw: memoryview) -> list[memoryview]:
 def _array(spec: Any, wanted: int, raw: bytes | memoryview) -> np.ndarray:
     name, dtype, shape = spec
     if wanted != len(raw) or wanted > MAX_ARRAY:
-        raise WireError(f"array {name!r} of {dtype}{shape} needs {wanted} bytes; {len(raw)} came")
+        raise WireError(
+            f"array {_brief(name)} of {dtype}{shape} needs {wanted} bytes; {len(raw)} came")
     flat = np.frombuffer(raw, _DTYPES[dtype])
-    return flat if len(shape) == 1 else flat.reshape(shape)
+    try:
+        return flat if len(shape) == 1 else flat.reshape(shape)
+    except ValueError as error:  # a 0 among dimensions whose product has no number
+        raise WireError(f"array {_brief(name)} has an impossible shape {shape}") from error
 
 
 def _num_bytes(spec: Any) -> int:
@@ -195,13 +207,20 @@ def _num_bytes(spec: Any) -> int:
         raise WireError("an array is announced as [name, dtype, shape]")
     name, dtype, shape = spec
     if not isinstance(name, str) or not isinstance(dtype, str) or dtype not in _DTYPES:
-        raise WireError(f"array {name!r} has dtype {dtype!r}; allowed: {sorted(_DTYPES)}")
+        raise WireError(f"array {_brief(name)} has dtype {_brief(dtype)}; "
+                        f"allowed: {sorted(_DTYPES)}")
     if len(shape) > 8 or any(type(n) is not int or not 0 <= n <= MAX_ARRAY for n in shape):
-        raise WireError(f"array {name!r} has an impossible shape {str(shape)[:200]}")
+        raise WireError(f"array {_brief(name)} has an impossible shape {_brief(shape)}")
     size = _DTYPES[dtype].itemsize
     for n in shape:
         size *= n
     return size
+
+
+def _brief(value: Any) -> str:
+    """What a peer sent, for a message that is logged and sent back: a header has 64 MB."""
+    shown = repr(value)
+    return shown if len(shown) <= BRIEF else f"{shown[:BRIEF]}..."
 
 
 # --- records ---------------------------------------------------------------------------------
@@ -239,17 +258,21 @@ def unpack(
     values: dict[str, Any] = {}
     for own, hint in hints.items():
         name = prefix + own
-        if name in arrays:
+        if name in arrays and np.ndarray in _options(hint):
             values[own] = arrays[name]
         elif own in fields:
             values[own] = _restore(hint, fields[own], arrays, name)
     unknown = fields.keys() - hints.keys()
     if unknown:
-        raise WireError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
+        raise WireError(f"{kind.__name__} has no field {_brief(min(unknown, key=str))}")
     try:
         return kind(**values)
     except (TypeError, ValueError) as error:
         raise WireError(f"not a {kind.__name__}: {error}") from error
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
 
 
 @functools.cache  # a record's types are read from their text, which costs more than a message
@@ -267,39 +290,53 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _restore(hint: Any, value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+def _restore(whole: Any, value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
+    options = _options(whole)
     if value is None and type(None) in options:
         return None
     hint = next(h for h in options if h is not type(None))
-    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+    if dataclasses.is_dataclass(hint):
         return unpack(typing.cast(type, hint), value, arrays, name + ".")
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         try:
             return hint(value)
         except ValueError as error:
-            raise WireError(f"{name}: {error}") from error
+            raise WireError(f"{name} is {_brief(value)}; allowed: {[*hint]}") from error
     if typing.get_origin(hint) is tuple:
         return _restore_tuple(hint, value, arrays, name)
-    _check_plain(hint, value, name)
-    return value
+    if typing.get_origin(hint) is list:
+        _check_plain(list, value, name)
+        return [_checked(typing.get_args(hint)[0], item, name) for item in value]
+    return _checked(whole, value, name)
 
 
 def _restore_tuple(hint: Any, value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
-    if typing.get_args(hint)[0] is not np.ndarray:
-        if not isinstance(value, list):
-            raise WireError(f"{name} must be a list; a {type(value).__name__} came")
-        return tuple(value)
-    names = [f"{name}.{i}" for i in range(value)] if isinstance(value, int) else []
+    kind = typing.get_args(hint)[0]
+    if kind is not np.ndarray or value == []:
+        _check_plain(list, value, name)
+        return tuple(_checked(kind, item, name) for item in value)
+    _check_plain(int, value, name)
+    # as many as announced were announced as arrays too, so no more are looked for than came
+    names = [f"{name}.{i}" for i in range(min(value, len(arrays) + 1))]
     if missing := [n for n in names if n not in arrays]:
         raise WireError(f"array {missing[0]!r} is announced and did not come")
     return tuple(arrays[n] for n in names)
 
 
-def _check_plain(hint: Any, value: Any, name: str) -> None:
-    accepted = {float: (int, float), int: int, str: str, bool: bool}.get(hint)
-    if accepted is not None and not isinstance(value, accepted):
-        raise WireError(f"{name} must be a {hint.__name__}; a {type(value).__name__} came")
+def _checked(hint: Any, value: Any, name: str) -> Any:
+    """A plain value of a field, or an item of one, whose type is that of the record."""
+    kinds = [typing.get_origin(option) or option for option in _options(hint)]
+    if Any in kinds:
+        return value
+    _check_plain(tuple(kinds) if len(kinds) > 1 else kinds[0], value, name)
+    return value
+
+
+def _check_plain(kind: Any, value: Any, name: str) -> None:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if not isinstance(value, (*kinds, int) if float in kinds else kinds):
+        wanted = " or a ".join(k.__name__ for k in kinds if k is not type(None))
+        raise WireError(f"{name} must be a {wanted}; a {type(value).__name__} came")
 
 
 def record_message(type: str, record: Any, id: str = "", **extra: Any) -> Message:
@@ -321,6 +358,7 @@ def samples_message(type: str, samples: list[records.Sample], id: str, **extra: 
 
 
 def read_samples(message: Message) -> list[records.Sample]:
+    _check_plain(list, message["samples"], "samples")
     return [
         unpack(records.Sample, fields, message.arrays, f"{i}.")
         for i, fields in enumerate(message["samples"])
@@ -330,6 +368,12 @@ def read_samples(message: Message) -> list[records.Sample]:
 # --- sockets ---------------------------------------------------------------------------------
 
 
+CLIENTS = "clients"
+"""folder, in that of a server's keys, with the public keys of those who have a pair of their own"""
+ZAP = "inproc://zeromq.zap.01"
+"""where libzmq asks whether a client may connect (RFC 27)"""
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """CURVE keys of one side, and the public key of the server it talks to."""
@@ -337,18 +381,39 @@ class Keys:
     public: bytes
     secret: bytes
     server: bytes
+    folder: Path
+
+    def admit(self, client: bytes) -> bool:
+        """Whether who proved to hold this public key's secret may connect to a socket of ours.
+
+        The folder is read anew each time: whose file is gone is not let in again.
+        """
+        if client == self.public:
+            return True
+        files = sorted((self.folder / CLIENTS).glob("*.public"))
+        return any(file.read_bytes().strip() == client for file in files)
 
 
-def make_keys(folder: Path) -> None:
+def make_keys(folder: Path, of: Path | None = None) -> None:
     """Write `wire.public` and `wire.secret` (mode 600) into `folder`; one pair serves a run.
 
-    Who knows the public key can connect: both files are the owner's alone.
+    Whoever has the pair may connect. With `of`, the folder of a server's pair, the new pair is that
+    of one more client: it may connect as long as `<of>/clients/<name of folder>.public` is there.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, key in zip(("wire.public", "wire.secret"), zmq.curve_keypair(), strict=True):
-        path = folder / name
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-            out.write(key)
+    server = read_keys(of).public if of is not None else None
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    public, secret = zmq.curve_keypair()
+    _write_key(folder / "wire.public", public)
+    _write_key(folder / "wire.secret", secret)
+    if of is not None and server is not None:
+        (of / CLIENTS).mkdir(exist_ok=True, mode=0o700)
+        _write_key(folder / "server.public", server)
+        _write_key(of / CLIENTS / f"{folder.resolve().name}.public", public)
+
+
+def _write_key(path: Path, key: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(key)
 
 
 def read_keys(folder: Path) -> Keys:
@@ -363,7 +428,8 @@ def read_keys(folder: Path) -> Keys:
             "the wire's secret key is readable by others", found=str(path), do=f"chmod 600 {path}"
         )
     public, secret = (folder / "wire.public").read_bytes(), path.read_bytes()
-    return Keys(public, secret, public)
+    server = folder / "server.public"
+    return Keys(public, secret, server.read_bytes() if server.exists() else public, folder)
 
 
 def check_address(address: str, keys: Keys | None) -> None:
@@ -418,6 +484,48 @@ def open_socket(
 def _secure(socket: Any, keys: Keys, *, server: bool) -> None:
     socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
     if server:
+        _guard(socket.context, keys)
+        socket.zap_domain = keys.public
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody is let in while nobody is asked
         socket.curve_server = True
     else:
         socket.curve_serverkey = keys.server
+
+
+_doors: dict[bytes, Keys] = {}
+"""whose keys the sockets of a domain, which is named by the public key, ask for"""
+
+
+def _guard(context: zmq.Context, keys: Keys) -> None:
+    """Answer libzmq when it asks who may connect; one thread in each context that has a server.
+
+    Not zmq.auth's: it must be stopped before its context ends, which waits for it otherwise.
+    """
+    _doors[keys.public] = keys
+    socket = zmq.Context.shadow(context.underlying).socket(zmq.REP)
+    socket.setsockopt(zmq.LINGER, 0)
+    try:
+        socket.bind(ZAP)
+    except zmq.ZMQError as error:
+        socket.close()
+        if error.errno != zmq.EADDRINUSE:
+            raise
+        return  # another server of this context has it
+    threading.Thread(target=_answer_at_door, args=(socket,), name="claw-zap", daemon=True).start()
+
+
+def _answer_at_door(socket: Any) -> None:
+    try:
+        while True:
+            version, id, domain, _, _, mechanism, *credentials = socket.recv_multipart()
+            keys = _doors.get(domain)
+            is_in = (mechanism == b"CURVE" and keys is not None and len(credentials) == 1
+                     and keys.admit(z85.encode(credentials[0])))
+            if not is_in:
+                log.warning("a client with a key that is not admitted wanted to connect")
+            status = (b"200", b"OK") if is_in else (b"400", b"this key is not admitted")
+            socket.send_multipart([version, id, *status, b"", b""])
+    except zmq.ContextTerminated:
+        pass
+    finally:
+        socket.close()

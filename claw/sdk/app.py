@@ -52,6 +52,10 @@ class Event:
     version: int = 0
 
 
+SCOPES = ("chat", "feedback")
+"""what a key may be for: asking the policy, and judging its replies"""
+
+
 @dataclass(frozen=True, slots=True)
 class Person:
     """Who sends a request, by their key."""
@@ -64,6 +68,8 @@ class Person:
     """0: no limit"""
     tokens_per_day: int = 0
     """of prompts and replies, within 24 hours; 0: no limit"""
+    scopes: tuple[str, ...] = SCOPES
+    """what the key is for, of SCOPES; looking at one's own things needs none"""
 
 
 class People(Protocol):

@@ -1,5 +1,6 @@
 """The people of a run: keys, what is kept of them, and who counts as whom."""
 
+import json
 import stat
 
 import pytest
@@ -86,3 +87,21 @@ def test_full_weights_have_one_person(tmp_path):
     where = a_run(tmp_path, lora={"rank": 0})
     done = CliRunner().invoke(app, ["people", "add", "anna", *where])
     assert isinstance(done.exception, UsageError) and "lora.rank" in str(done.exception)
+
+
+def test_a_key_is_for_what_it_was_made_for(tmp_path):
+    people = People(tmp_path, RUN_KEY)
+    only = people.add(Person("anna", False, scopes=("feedback",)))
+    assert People(tmp_path, RUN_KEY).of(only).scopes == ("feedback",)
+    assert people.of(people.add(Person("bo"))).scopes == ("chat", "feedback")
+    for wrong in ((), ("chat", "root"), ("",)):
+        with pytest.raises(UsageError, match="scopes"):
+            people.add(Person("eve", scopes=wrong))
+
+
+def test_a_file_of_people_without_scopes_is_read_as_before(tmp_path):
+    key = People(tmp_path, RUN_KEY).add(Person("anna"))
+    rows = json.loads((tmp_path / FILE).read_text())
+    del rows["people"][0]["scopes"]
+    (tmp_path / FILE).write_text(json.dumps(rows))
+    assert People(tmp_path, RUN_KEY).of(key).scopes == ("chat", "feedback")

@@ -1,6 +1,7 @@
 """Several people on one run: each with a key, an adapter and limits of their own."""
 
 import json
+from pathlib import Path
 
 import httpx
 import openai
@@ -129,3 +130,29 @@ def test_after_a_restart_everybody_is_who_they_were(system: System, keys: dict[s
             "served_version"] >= number, 90), (name, json.dumps(system.status(keys[name])))
     with system.client(key=keys["bo"]) as client:
         assert ask(client, [{"role": "user", "content": "who are you now"}]).version >= before["bo"]
+
+
+def test_no_key_is_on_a_command_line_in_an_environment_a_log_or_the_journal(
+    system: System, keys: dict[str, str]
+) -> None:
+    secrets = [system.key, *(keys[name] for name in NAMES)]
+    with system.client(key=keys["anna"]) as client:
+        ask(client, [dict(HELLO)])
+    with pytest.raises(openai.AuthenticationError), system.client(key=system.key + "x") as client:
+        ask(client, [dict(HELLO)])
+    places = [file for file in system.run.rglob("*") if file.is_file() and file.name != "api_key"]
+    for pid in {*system.processes(), *system.pids().values()}:
+        places += [Path(f"/proc/{pid}/{what}") for what in ("cmdline", "environ")]
+    assert {"actor.log", "runner.log", "journal.sqlite", "runner.json", "cmdline", "environ"} <= {
+        place.name for place in places}
+    for place in places:
+        said = place.read_bytes()
+        for secret in secrets:
+            assert secret.encode() not in said, place
+
+
+def test_everything_in_the_run_folder_is_its_owners_alone(system: System) -> None:
+    found = [system.run, *system.run.rglob("*")]
+    assert len(found) > 20
+    open_to_others = [str(p) for p in found if p.lstat().st_mode & 0o077 and not p.is_symlink()]
+    assert open_to_others == []

@@ -25,6 +25,7 @@ from claw.engine.actor.album import Album, digests, is_picture
 from claw.engine.actor.detok import Detokeniser
 from claw.errors import ClawError
 from claw.records import Message
+from claw.sdk.foreign_json import from_json
 
 HINT_MARK = "\n\n[user's hint / instruction]\n"
 WHOLE, APPEND = "whole", "append"
@@ -300,7 +301,7 @@ def _with_map(call: dict[str, Any]) -> dict[str, Any]:
     """Arguments come as a JSON string; templates want the map, and keep what is no map."""
     function = dict(call.get("function") or {})
     try:
-        value = json.loads(function.get("arguments") or "{}")
+        value = from_json(function.get("arguments") or "{}")
         function["arguments"] = value if isinstance(value, dict) else function["arguments"]
     except (TypeError, ValueError):
         pass

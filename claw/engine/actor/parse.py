@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from claw.records import FinishReason, Message
+from claw.sdk.foreign_json import from_json
 
 THINK, THINK_END = "<think>", "</think>"
 CALL, CALL_END = "<tool_call>", "</tool_call>"
@@ -130,15 +131,15 @@ def _llama(body: str) -> tuple[str, list[dict[str, Any]]]:
 def _call(text: str, key: str) -> dict[str, Any] | None:
     """Read `{"name": ..., "<key>": {...}}`; None for what is no call."""
     try:
-        value = json.loads(text, strict=False)
-    except (ValueError, RecursionError):
+        value = from_json(text, strict=False, finite=True)
+    except ValueError:
         return None
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
         return None
     arguments = value.get(key, value.get("arguments", value.get("parameters", {})))
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
+            arguments = from_json(arguments, finite=True)
         except ValueError:
             return None
     if not isinstance(arguments, dict):

@@ -13,6 +13,7 @@ from typing import Any
 
 from claw.engine.actor import parse
 from claw.records import Message
+from claw.sdk.foreign_json import from_json
 
 _INTERNAL = re.compile(
     r"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*?(<<<END_OPENCLAW_INTERNAL_CONTEXT>>>|\Z)", re.DOTALL
@@ -88,7 +89,7 @@ def _call(call: dict[str, Any]) -> list[Any]:
     function = call.get("function") or {}
     arguments = function.get("arguments")
     with suppress(ValueError):
-        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+        arguments = from_json(arguments) if isinstance(arguments, str) else arguments
     return [function.get("name"), arguments]
 
 

@@ -85,7 +85,7 @@ class Host:
         }
         settings = self._plugin.settings(self._config.plugin.get(self._plugin.name, {}))
         app = self._plugin.hook.claw_app(engine=self._engine, config=settings, serve=serve)
-        http = Http(app, self._config.serve.host, self._config.serve.port, self._key)
+        http = Http(app, self._config.serve, self._key)
         self._engine.address = http.address
         await self._engine.open()
         await http.serve(on_ready=lambda: self._say_ready(http.address))
@@ -103,6 +103,7 @@ class Host:
             return
         self._ready.parent.mkdir(parents=True, exist_ok=True)
         part = self._ready.with_name(self._ready.name + ".part")
+        part.touch(mode=0o600)
         part.write_text(json.dumps({"address": address, "pid": os.getpid()}))
         part.replace(self._ready)  # a reader sees all of it or nothing
 

@@ -7,11 +7,15 @@ Does not own: signals (the host), the app (the plugin).
 import asyncio
 import contextlib
 import socket
+import ssl
+import stat
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
+from claw.config import ServeConfig
 from claw.errors import ClawError, UsageError
 
 GRACE_S = 10
@@ -29,17 +33,19 @@ class _Server(uvicorn.Server):
 class Http:
     """Binds at once, so that the address is known; serves until it is cancelled."""
 
-    def __init__(self, app: Any, host: str, port: int, api_key: str) -> None:
-        if not api_key and not _is_local(host):
+    def __init__(self, app: Any, serve: ServeConfig, api_key: str) -> None:
+        if not api_key and serve.is_public:
             raise UsageError(
-                "a public address needs a key", found=f"serve.host = {host}",
+                "a public address needs a key", found=f"serve.host = {serve.host}",
                 allowed="127.0.0.1, or a key", do="set serve.api_key_env",
             )
-        self._socket = _bound(host, port)
-        shown = f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{self._socket.getsockname()[1]}"
+        tls = _tls(serve)
+        self._socket = _bound(serve.host, serve.port)
+        shown = f"[{serve.host}]" if ":" in serve.host else serve.host
+        scheme = "https" if tls else "http"
+        self.address = f"{scheme}://{shown}:{self._socket.getsockname()[1]}"
         self._server = _Server(uvicorn.Config(
-            app, log_config=None, access_log=False, server_header=False,
+            app, **tls, log_config=None, access_log=False, server_header=False,
             timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=GRACE_S,
         ))
 
@@ -74,5 +80,19 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _is_local(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
+def _tls(serve: ServeConfig) -> dict[str, str]:
+    """What uvicorn needs of a certificate that can be used; nothing where there is none."""
+    if not serve.tls_cert:
+        return {}
+    cert, key = Path(serve.tls_cert).expanduser(), Path(serve.tls_key).expanduser()
+    try:
+        if key.stat().st_mode & stat.S_IROTH:
+            raise UsageError("the private key of the certificate is readable by others",
+                             found=str(key), do=f"chmod 600 {key}")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+    except OSError as error:  # of the files, and of what is in them
+        raise UsageError(
+            "the certificate cannot be used", found=f"{cert}, {key}: {error}",
+            allowed="PEM files: serve.tls_cert with the chain, serve.tls_key with its key",
+        ) from error
+    return {"ssl_certfile": str(cert), "ssl_keyfile": str(key)}

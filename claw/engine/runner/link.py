@@ -101,10 +101,7 @@ class Link:
 
     async def send(self, message: wire.Message) -> None:
         """Send what wants no answer. A full queue means that nobody reads: a 503."""
-        try:
-            frames = wire.encode(message)
-        except (WireError, ValueError, OverflowError) as error:
-            raise EngineError(400, f"the request cannot travel: {error}") from error
+        frames = travelling(message)
         try:
             await self._socket.send_multipart(frames, flags=zmq.NOBLOCK)
         except zmq.Again:
@@ -181,6 +178,14 @@ class Link:
             log.warning("the actor is silent for %g s", self._dead_after_s)
             for pending in self._pending.values():
                 pending.fail(unavailable("the engine does not answer"))
+
+
+def travelling(message: wire.Message) -> list[bytes | memoryview]:
+    """Return the frames of a message; what a client sent and cannot travel is a 400."""
+    try:
+        return wire.encode(message)
+    except WireError as error:
+        raise EngineError(400, f"the request cannot travel: {error}") from error
 
 
 def _now() -> float:

@@ -173,7 +173,9 @@ def _solution(path: Path) -> tuple[dict[str, bytes], tuple[str, ...]]:
         raise FormatError("solution.yaml is no list", found=str(path / "solution.yaml"))
     lines = [str(s.get("command", "")) if isinstance(s, dict) else str(s) for s in steps]
     script = "\n".join(["#!/bin/bash", *lines, ""])
-    return {"solution.sh": script.encode()}, ("bash", "/solution/solution.sh")
+    # YAML can say half a surrogate pair, which is then what the script says
+    made = {"solution.sh": script.encode("utf-8", "surrogatepass")}
+    return made, ("bash", "/solution/solution.sh")
 
 
 def shown(folder: TaskFolder) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from claw.records import Message
 from claw.sdk.clip import clip
+from claw.sdk.foreign_json import from_json
 from claw.sdk.judging import Case, Verdict
 
 Ask = Callable[[list[Message], float, int], Awaitable[str]]
@@ -303,7 +304,7 @@ class Endpoint:
 
 def _answer(response: Any) -> str:
     try:
-        content = response.json()["choices"][0]["message"]["content"]
+        content = from_json(response.content)["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError) as error:
         raise JudgeError(f"not a chat completion: {type(error).__name__}") from error
     return content if isinstance(content, str) else ""

@@ -1,10 +1,10 @@
 """Whether a tool result reports an error. Reads signs of failure, not whether it was useful."""
 
-import json
 import re
 from typing import Any
 
 from claw.records import Message
+from claw.sdk.foreign_json import from_json
 from claw.sdk.judges.hints import text_of
 
 MAX_JSON_CHARS = 200_000
@@ -32,8 +32,8 @@ def _json(text: str) -> Any:
     if text[:1] not in ("{", "[") or len(text) > MAX_JSON_CHARS:
         return None
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return from_json(text)
+    except ValueError:
         return None
 
 

@@ -54,7 +54,11 @@ def of_files(paths: list[Path], config: GuiConfig) -> list[Task]:
     made, seen = [], set()
     for path in paths:
         task = read(path)
-        support.refuse_unsupported(task, is_remote=bool(config.remote), cache=cache)
+        try:
+            support.refuse_unsupported(task, is_remote=bool(config.remote), cache=cache)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"task {task.id!r} has a part of another kind than OSWorld's",
+                              found=f"{path}: {type(error).__name__}: {error}"[:300]) from error
         if task.id in seen:
             raise FormatError("two tasks have one id", found=task.id)
         seen.add(task.id)

@@ -448,3 +448,18 @@ def test_every_part_of_the_tables_of_support_is_done() -> None:
 
     assert set(support.STEPS) == set(DO) and set(support.GETTERS) == set(GETTERS)
     assert not set(support.GETTERS) & set(support.REFUSED_GETTERS)
+
+
+@pytest.mark.parametrize("change", [
+    {"evaluator": {"func": "check_json", "expected": {"type": "rule", "rules": {
+        "expect": [False]}}}},
+    {"evaluator": {"func": "compare_table", "options": {"rules": [5]}}},
+    {"config": [{"type": "download", "parameters": {"files": [5]}}]},
+    {"config": [{"type": "download", "parameters": {"files": [{"url": "a" * 5000}]}}]},
+    {"config": [{"type": "download", "parameters": {"files": [{"url": "a\0"}]}}]},
+    {"config": [{"type": "chrome_open_tabs", "parameters": {"urls_to_open": ["http://["]}}]},
+    {"related_apps": 5},
+])
+def test_a_part_of_another_kind_is_refused_in_words(tmp_path: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(FormatError):
+        of_path(written(tmp_path, CALC | {"config": []} | change), GuiConfig())

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from claw.sdk import EngineError, Event
+from claw.sdk.foreign_json import from_json
 
 from .answers import finish_of, usage_of
 from .errors import ANTHROPIC, body_of
@@ -104,7 +105,7 @@ def _input(call: dict[str, Any]) -> dict[str, Any]:
     """The input of a tool is an object here; what is none keeps its text, under one name."""
     said = call["function"]["arguments"]
     try:
-        value = json.loads(said or "{}")
+        value = from_json(said or "{}", finite=True)
     except ValueError:
         value = None
     return value if isinstance(value, dict) else {"arguments": said}

@@ -27,7 +27,7 @@ from .anthropic_request import from_anthropic
 from .body import read_object
 from .dashboard.routes import routes as dashboard
 from .errors import Json, bad, on_bug, on_engine_error, on_http_error
-from .guard import Guard
+from .guard import Guard, for_scope
 from .metrics import PATH, Metrics
 from .pictures import asked, first_place
 from .pieces import read
@@ -74,13 +74,14 @@ class Routes:
     def table(self) -> list[Route]:
         """Return path by path what is answered."""
         table = [
-            Route("/v1/chat/completions", self.chat, methods=["POST"]),
-            Route("/v1/responses", self.responses, methods=["POST"]),
-            Route("/v1/messages", self.messages, methods=["POST"]),
+            Route("/v1/chat/completions", for_scope("chat", self.chat), methods=["POST"]),
+            Route("/v1/responses", for_scope("chat", self.responses), methods=["POST"]),
+            Route("/v1/messages", for_scope("chat", self.messages), methods=["POST"]),
             Route("/v1/models", self.models),
             Route("/v1/models/{name:path}", self.model),
-            Route("/v1/feedback", self.feedback, methods=["POST"]),
-            Route("/v1/sessions/{session:path}", self.end_session, methods=["DELETE"]),
+            Route("/v1/feedback", for_scope("feedback", self.feedback), methods=["POST"]),
+            Route("/v1/sessions/{session:path}", for_scope("chat", self.end_session),
+                  methods=["DELETE"]),
             Route("/v1/status", self.status),
             Route("/health", self.health),
             Route("/ready", self.ready),

@@ -5,11 +5,12 @@ Does not own: what the object means.
 """
 
 import json
-from typing import Any, NoReturn
+from typing import Any
 
 from starlette.requests import Request
 
 from claw.sdk import EngineError
+from claw.sdk.foreign_json import from_json
 
 from .errors import bad
 
@@ -45,14 +46,12 @@ async def _read(request: Request, max_bytes: int) -> bytes:
 def parse_object(raw: bytes) -> dict[str, Any]:
     """Parse strictly: UTF-8, no NaN, an object. Escaped lone surrogates are text like any other."""
     try:
-        value = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+        value = from_json(raw.decode("utf-8"), finite=True)
     except UnicodeDecodeError as error:
         raise bad(f"The request body is not UTF-8: {error.reason} at byte {error.start}.") from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise bad(f"The request body is not JSON: {error.msg} at {where}.") from None
-    except RecursionError:
-        raise bad("The request body is nested too deeply.") from None
     except ValueError as error:
         raise bad(f"The request body is not JSON: {error}.") from None
     if not isinstance(value, dict):
@@ -60,11 +59,13 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     return value
 
 
-def array_of(body: dict[str, Any], name: str) -> list[Any]:
-    """Return the array of that name; a missing one, or null, is empty."""
+def array_of(body: dict[str, Any], name: str, at: str = "") -> list[Any]:
+    """Return the array of that name, in the object that is at `at`; a missing one, or null, is
+    empty."""
     value = body.get(name) or []
     if not isinstance(value, list):
-        raise bad(f"{name} must be an array, not {kind_of(value)}.", name)
+        where = f"{at}.{name}" if at else name
+        raise bad(f"{where} must be an array, not {kind_of(value)}.", where)
     return value
 
 
@@ -73,7 +74,3 @@ def kind_of(value: Any) -> str:
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean",
              int: "a number", float: "a number", type(None): "null"}
     return names.get(type(value), type(value).__name__)
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")

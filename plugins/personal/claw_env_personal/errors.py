@@ -39,6 +39,11 @@ def bad(message: str, param: str | None = None, code: str | None = None) -> Engi
     return EngineError(400, message, param=param, code=code)
 
 
+def forbidden(message: str, code: str | None = None) -> EngineError:
+    """A 403: the key is somebody's, and not for this."""
+    return EngineError(403, message, type="permission_error", code=code)
+
+
 def ours() -> EngineError:
     """A bug of ours: says no more than that, the log has the rest."""
     return EngineError(500, "The server failed; its log has the request id.", type="server_error")
@@ -69,23 +74,23 @@ def response_of(error: EngineError, path: str = "") -> Response:
 def on_engine_error(request: Request, error: Exception) -> Response:
     """Starlette's handler for EngineError."""
     assert isinstance(error, EngineError)
-    return response_of(error, request.url.path)
+    return response_of(error, request.scope["path"])
 
 
 def on_bug(request: Request, error: Exception) -> Response:
     """Starlette's handler for everything else; the guard logs it."""
-    return response_of(ours(), request.url.path)
+    return response_of(ours(), request.scope["path"])
 
 
 def on_http_error(request: Request, error: Exception) -> Response:
     """Starlette's own refusals (404, 405) in the same shape."""
     assert isinstance(error, HTTPException)
-    status = error.status_code
+    status, path = error.status_code, request.scope["path"]
     words = {
-        404: f"Unknown path: {request.method} {request.url.path}",
-        405: f"Method {request.method} is not allowed for {request.url.path}",
+        404: f"Unknown path: {request.method} {path}",
+        405: f"Method {request.method} is not allowed for {path}",
     }.get(status, HTTPStatus(status).phrase)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    answer = response_of(EngineError(status, words, type=kind), request.url.path)
+    answer = response_of(EngineError(status, words, type=kind), path)
     answer.headers.update(error.headers or {})
     return answer

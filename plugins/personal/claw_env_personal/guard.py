@@ -1,24 +1,26 @@
 """The outermost layer: request ids, whose key it is, and the last catch of our own bugs.
 
-Owns: what holds for every request, also for paths that do not exist.
+Owns: what holds for every request, also for paths that do not exist; what a key is for.
 Does not own: what a route answers.
 """
 
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from claw.sdk import EngineError, People
 
-from .errors import response_of
+from .errors import forbidden, response_of
 from .metrics import PATH as METRICS
 
 log = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Awaitable[Any]]
 
 
 class Guard:
@@ -80,6 +82,22 @@ class _Answer:
             message["headers"] = [*headers, (b"x-request-id", self.request_id.encode())]
         self.is_whole = message["type"] == "http.response.body" and not message.get("more_body")
         await self._send(message)
+
+
+def check_scope(request: Request, wanted: str) -> None:
+    """Raise a 403 where the key of a request is not for this."""
+    has = request.state.person.scopes
+    if wanted not in has:
+        raise forbidden(f"This key is not for {wanted}; it is for: {', '.join(has)}.",
+                        "insufficient_scope")
+
+
+def for_scope(wanted: str, handler: Handler) -> Handler:
+    """Return the handler of a route for keys of this scope only."""
+    async def answer(request: Request) -> Any:
+        check_scope(request, wanted)
+        return await handler(request)
+    return answer
 
 
 def request_id(scope: Scope) -> str:

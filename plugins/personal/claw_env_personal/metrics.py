@@ -25,6 +25,8 @@ from starlette.types import Scope
 
 from claw.sdk import Engine, EngineError, Event
 
+from .errors import forbidden
+
 PATH = "/metrics"
 OTHER = "other"
 MAX_VALUES = 100
@@ -80,8 +82,7 @@ class Metrics:
     async def page(self, request: Request) -> Response:
         """GET /metrics: Prometheus' text, or OpenMetrics where it is asked for"""
         if not request.state.person.is_admin:
-            raise EngineError(403, "Only an administrator's key reads the metrics of all.",
-                              type="permission_error")
+            raise forbidden("Only an administrator's key reads the metrics of all.")
         try:
             status: dict[str, Any] | None = await self._engine.status()
         except EngineError:

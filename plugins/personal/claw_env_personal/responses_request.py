@@ -78,7 +78,7 @@ def _add(made: list[dict[str, Any]], item: Any, at: str) -> None:
         made.append({"role": "tool", "tool_call_id": item.get("call_id"),
                      "content": _content(output, f"{at}.output")})
     elif kind == "reasoning":
-        parts = [*(item.get("content") or ()), *(item.get("summary") or ())]
+        parts = [*array_of(item, "content", at), *array_of(item, "summary", at)]
         thought = "\n".join(str(p.get("text", "")) for p in parts if isinstance(p, dict))
         made.append({"role": "assistant", "content": None, "reasoning_content": thought})
     else:
@@ -114,7 +114,7 @@ def _content(value: Any, at: str) -> Any:
 
 def _part(part: Any, at: str) -> Any:
     kind = part.get("type") if isinstance(part, dict) else None
-    if kind in _PARTS:
+    if isinstance(kind, str) and kind in _PARTS:
         return {"type": "text", "text": part.get("text")}
     if kind == "refusal":
         return part

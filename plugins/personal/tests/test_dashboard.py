@@ -400,3 +400,11 @@ def test_the_administrator_sees_what_people_use(keys: ScriptedPeople) -> None:
     page = browser.get("/people").text
     for said in ("a-name-of-forty", "120 of 500 tokens", "at most 3 requests a minute"):
         assert said in page
+
+
+def test_a_key_that_is_not_for_feedback_gives_none_here_either() -> None:
+    people = ScriptedPeople({"of-anna": Person("anna", False, scopes=("chat",))})
+    browser = Browser(engine(), people=people).log_in("of-anna")
+    answer = browser.send("feedback", turn_id="turn_1", value="1")
+    assert answer.status_code == 403 and "not for feedback" in answer.text
+    assert browser.engine.votes == [] and browser.send("pause", hours="1").status_code == 303

@@ -120,3 +120,13 @@ def test_a_stream_that_breaks_off_is_raised(client_of):
     client, _ = client_of(Line("one two", error=EngineError(503, "gone", type="server_error")))
     with pytest.raises(anthropic.APIError, match="gone"):
         list(client.messages.create(**asked(stream=True)))
+
+
+@pytest.mark.parametrize("arguments", ['{"p": NaN}', '{"p": 1e999}', "[" * 3000])
+@pytest.mark.parametrize("stream", [False, True])
+def test_arguments_that_are_no_json_are_kept_as_text(endpoint, arguments, stream):
+    body = {"max_tokens": 9, "messages": [{"role": "user", "content": "x"}], "stream": stream}
+    answer = endpoint(Line("so", calls=(("ls", arguments),))).ask(
+        "POST", "/v1/messages", json=body)
+    assert answer.status_code == 200 and "api_error" not in answer.text
+    assert "arguments" in answer.text

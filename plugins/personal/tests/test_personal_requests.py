@@ -280,3 +280,17 @@ def test_the_last_request_of_a_session_ends_it_after_the_answer(endpoint):
     assert made.chat(session_id="s", session_done=True).status_code == 200
     made.chat(session_done=True)
     assert made.engine.ended == ["s"]
+
+
+@pytest.mark.parametrize(("body", "said"), [
+    (b'{"messages": ' + b"[" * 150 + b"]" * 150 + b"}", "nested too deeply"),
+    (b'{"messages": [{"role": "user", "content": "x"}], "tools": [1e999]}', "too large"),
+])
+def test_a_body_that_could_not_be_sent_on_is_refused(endpoint, body, said):
+    answer = endpoint("hi").raw(body)
+    assert answer.status_code == 400 and said in answer.json()["error"]["message"]
+
+
+def test_an_origin_that_is_no_address_is_another_page(endpoint):
+    answer = endpoint("hi").ask("POST", "/login", headers={"origin": "http://["}, data={"key": "x"})
+    assert answer.status_code == 403

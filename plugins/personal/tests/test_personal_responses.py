@@ -120,3 +120,12 @@ def test_a_stream_that_breaks_off_is_raised(client_of):
     client, _ = client_of(Line("one two", error=EngineError(503, "gone", type="server_error")))
     with pytest.raises(openai.APIError, match="gone"):
         list(ask(client, stream=True))
+
+
+@pytest.mark.parametrize("item", [
+    {"type": "reasoning", "summary": 5}, {"type": "reasoning", "content": "so"},
+    {"role": "user", "content": [{"type": []}]}, {"role": "user", "content": [{"type": {}}]},
+])
+def test_an_item_of_another_shape_is_refused_with_its_place(endpoint, item):
+    answer = endpoint("hi").ask("POST", "/v1/responses", json={"input": [item]})
+    assert answer.status_code == 400 and answer.json()["error"]["param"]

@@ -6,8 +6,9 @@ import pytest
 from claw_env_personal.answers import finish_of, logprobs_of
 from test_personal_requests import refusal
 
-from claw.sdk import EngineError, Event, registry
+from claw.sdk import EngineError, Event, Person, registry
 from claw.sdk.doubles import Line, ScriptedEngine, ScriptedPeople, reply
+from conftest import KEY
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [
@@ -203,3 +204,27 @@ def test_the_plugin_is_found_by_its_name_and_checks_its_settings():
              "people": ScriptedPeople()}
     app = plugin.hook.claw_app(engine=ScriptedEngine(), config=settings, serve=serve)
     assert callable(app)
+
+
+TALKS = (("POST", "/v1/chat/completions"), ("POST", "/v1/responses"), ("POST", "/v1/messages"),
+         ("DELETE", "/v1/sessions/s"))
+
+
+@pytest.mark.parametrize(("scopes", "open", "shut"), [
+    (("chat",), TALKS, (("POST", "/v1/feedback"),)),
+    (("feedback",), (("POST", "/v1/feedback"),), TALKS),
+])
+def test_a_key_opens_the_routes_of_its_scopes_and_no_others(endpoint, scopes, open, shut):
+    people = ScriptedPeople({KEY: Person("anna", False, scopes=scopes)})
+    made = endpoint("hi", people=people)
+    for method, path in shut:
+        answer = made.ask(method, path, json={"id": "turn_1", "value": 1})
+        error = answer.json()["error"]
+        assert answer.status_code == 403 and error["type"] == "permission_error", path
+        assert scopes[0] in error["message"]
+        assert path == "/v1/messages" or error["code"] == "insufficient_scope"
+    for method, path in open:
+        assert made.ask(method, path, json={"id": "turn_1", "value": 1}).status_code != 403, path
+    for path in ("/v1/models", "/v1/status"):
+        assert made.ask("GET", path).status_code == 200
+    assert made.engine.asks == [] and made.engine.votes == []

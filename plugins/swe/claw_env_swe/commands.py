@@ -4,10 +4,11 @@ Owns: the table of frameworks, and what a row says about its own tests.
 Does not own: reading logs (`logs`), running anything.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from claw.sdk.foreign_json import from_json
 
 from .instance import Instance, RowError, Suite
 from .logs import PARSERS
@@ -33,7 +34,11 @@ def suite_of(row: Mapping[str, Any], more: Mapping[str, Any]) -> Suite:
     """Return how a row's tests are run: what it says, else what its repository needs."""
     config = row.get("install_config")
     if isinstance(config, str):
-        config = json.loads(config) if config.strip() else None
+        try:
+            config = from_json(config) if config.strip() else None
+        except ValueError as error:
+            raise RowError("install_config is no JSON",
+                           found=f"{row.get('instance_id')}: {error}") from error
     config = config if isinstance(config, Mapping) else {}
     framework = str(row.get("test_framework") or _of_parser(config.get("log_parser"))
                     or BY_REPO.get(str(row.get("repo") or "").lower(), "pytest"))

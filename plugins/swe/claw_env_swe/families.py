@@ -6,11 +6,12 @@ Does not own: files of rows (`rows`), running anything.
 Unknown columns are ignored; a missing one that is needed is an error that names it.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from claw.sdk.foreign_json import from_json
 
 from .commands import CONDA, suite_of
 from .instance import Instance, RowError, Source, Suite
@@ -33,6 +34,9 @@ def read(row: Row, *, family: str = "auto", base: Path | None = None) -> Instanc
     except KeyError as error:
         raise RowError(f"a row of {found} lacks a column", found=_name(row),
                        allowed=f"a column {error.args[0]!r}") from error
+    except (AttributeError, TypeError, ValueError) as error:
+        raise RowError(f"a row of {found} has a column of another kind than this family's",
+                       found=f"{_name(row)}: {error}"[:300]) from error
 
 
 def family_of(row: Row) -> str:
@@ -55,7 +59,7 @@ def family_of(row: Row) -> str:
         return "swe-smith"
     if row.get("image_name") or row.get("docker_image"):
         return "swe-rebench"
-    return "swe-gym" if row.get("repo") in GYM_REPOS else "swe-bench"
+    return "swe-gym" if str(row.get("repo")) in GYM_REPOS else "swe-bench"
 
 
 def image_of(row: Row, family: str) -> str:
@@ -76,7 +80,7 @@ def tests(row: Row, column: str) -> tuple[str, ...]:
     value = row.get(column)
     if isinstance(value, str):
         try:
-            value = json.loads(value) if value.strip() else []
+            value = from_json(value) if value.strip() else []
         except ValueError as error:
             raise RowError(f"{column} is neither a list nor a JSON string of one",
                            found=f"{_name(row)}: {value[:80]!r}") from error
@@ -119,7 +123,7 @@ def _smith(row: Row) -> Instance:
 def _r2e(row: Row) -> Instance:
     expected = row["expected_output_json"]
     try:
-        expected = json.loads(expected) if isinstance(expected, str) else expected
+        expected = from_json(expected) if isinstance(expected, str) else expected
     except ValueError as error:
         raise RowError("expected_output_json is no JSON", found=_name(row)) from error
     if not isinstance(expected, Mapping) or not expected:
@@ -225,7 +229,7 @@ def _object(row: Row, column: str) -> Mapping[str, Any]:
     value = row.get(column)
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = from_json(value)
         except ValueError:
             return {}
     return value if isinstance(value, Mapping) else {}

@@ -4,10 +4,11 @@ Owns: JSONL, JSON and parquet files, and names on the hub.
 Does not own: what a row means (`families`).
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from claw.sdk.foreign_json import from_json
 
 from .instance import RowError
 
@@ -49,7 +50,7 @@ def _of_json(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise RowError("a file of instances is too long", found=str(path),
                        do="write it as .jsonl or .parquet")
     try:
-        rows = json.loads(path.read_bytes())
+        rows = from_json(path.read_bytes())
     except ValueError as error:
         raise RowError("a file of instances is no JSON", found=f"{path}: {error}") from error
     for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
@@ -89,7 +90,7 @@ def _of_hub(name: str, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _object(line: bytes, where: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = from_json(line)
     except ValueError as error:
         raise RowError("a row is no JSON", found=f"{where}: {error}") from error
     if not isinstance(row, dict):

@@ -189,3 +189,26 @@ def test_a_file_that_is_no_rows_is_refused(tmp_path: Path) -> None:
 def test_a_limit_of_cost_needs_a_price() -> None:
     with pytest.raises(ValueError, match="max_cost needs"):
         SweConfig(max_cost=1.0)
+
+
+@pytest.mark.parametrize(("family", "column", "value"), [
+    ("r2e-gym", "parsed_commit_content", {"file_diffs": [[]]}), ("swe-bench", "repo", [[]]),
+    ("swe-bench", "FAIL_TO_PASS", "[" * 3000), ("swe-rebench", "install_config", "{"),
+    ("swe-bench", "test_env", 5),
+])
+def test_a_column_of_another_kind_is_refused_by_name(
+    family: str, column: str, value: Any
+) -> None:
+    row = of(family) | {column: value}
+    with pytest.raises(UsageError) as error:
+        read = families.read(row, family="auto" if column == "repo" else family)
+        assert column == "repo" and read.family == "swe-bench", "a list is no repository's name"
+        raise UsageError("read")
+    assert str(error.value)
+
+
+def test_a_row_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"instance_id": ' + "[" * 3000)
+    with pytest.raises(UsageError, match="no JSON"):
+        tasks.of_path(path, SweConfig())

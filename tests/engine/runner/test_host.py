@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -195,11 +197,55 @@ def test_a_plugin_with_tasks_is_played(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("changes", "code", "said"), [
     ({"overrides": ("plugin_name=persnal",)}, 2, "did you mean 'personal'"),
     ({"overrides": ("plugin.personal.cors_orgin=x",)}, 2, "did you mean 'cors_origin'"),
-    ({"overrides": ("serve.host=0.0.0.0",), "api_key_file": ""}, 2, "needs a key"),
+    ({"overrides": ("serve.host=0.0.0.0", "serve.plain_http=true"), "api_key_file": ""}, 2,
+     "needs a key"),
+    ({"overrides": ("serve.tls_cert=none.pem", "serve.tls_key=none.pem")}, 2,
+     "certificate cannot be used"),
 ])
 def test_a_mistake_is_told_in_words_with_its_exit_code(tmp_path, capsys, changes, code, said):
     assert main(["--spec", str(write_spec(tmp_path, **changes))]) == code
     assert said in capsys.readouterr().err
+
+
+def a_certificate(folder):
+    """A certificate for 127.0.0.1 and its private key, as PEM files."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", "/CN=claw", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-out", str(cert), "-keyout", str(key)], check=True, capture_output=True)
+    key.chmod(0o600)
+    return cert, key
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
+def test_with_a_certificate_the_endpoint_speaks_https_and_nothing_else(tmp_path):
+    async def work():
+        cert, key = a_certificate(tmp_path)
+        spec = write_spec(tmp_path, overrides=(f"serve.tls_cert={cert}", f"serve.tls_key={key}"))
+        async with FakeActor(f"ipc://{tmp_path}/runners"), runner(spec, tmp_path / "log"):
+            address = (await until_ready(tmp_path, tmp_path / "log"))["address"]
+            assert address.startswith("https://127.0.0.1:")
+            trust = ssl.create_default_context(cafile=str(cert))
+            async with httpx.AsyncClient(verify=trust) as client:
+                headers = {"authorization": f"Bearer {KEY}"}
+                answer = await client.get(f"{address}/v1/models", headers=headers)
+                assert answer.status_code == 200
+                assert "; Secure" in (await client.post(
+                    f"{address}/login", data={"key": KEY})).headers["set-cookie"]
+                with pytest.raises(httpx.HTTPError):
+                    await client.get(address.replace("https", "http") + "/health")
+
+    run(work())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
+def test_a_private_key_that_others_can_read_is_refused(tmp_path, capsys):
+    cert, key = a_certificate(tmp_path)
+    key.chmod(0o644)
+    spec = write_spec(tmp_path, overrides=(f"serve.tls_cert={cert}", f"serve.tls_key={key}"))
+    assert main(["--spec", str(spec)]) == 2
+    assert "readable by others" in capsys.readouterr().err
 
 
 def test_a_key_file_that_others_can_read_is_refused(tmp_path, capsys):

@@ -88,3 +88,8 @@ def test_what_the_agents_program_printed_before_is_no_summary() -> None:
     forged = "=== short test summary info ===\nPASSED t.py::test_a\n"
     true = "=== short test summary info ===\nFAILED t.py::test_a - no\n"
     assert summary.read(forged + true) == Counts(0, 1, ("test_a",))
+
+
+def test_half_a_surrogate_pair_in_a_solution_is_kept(tmp_path: Path) -> None:
+    read = folder.read(terminal_bench(tmp_path, **{"solution.yaml": '- command: "a\\ud83c"\n'}))
+    assert read.solution["solution.sh"].endswith(b"a\xed\xa0\xbc\n")

@@ -4,7 +4,6 @@ Owns: turns -> steps, rewards -> the score.
 Does not own: the socket (`session`), what an action is (`actions`).
 """
 
-import json
 from typing import Any
 
 from claw.records import Message, Task, new_id
@@ -13,6 +12,7 @@ from claw.sdk.adapters.openenv import session as sessions
 from claw.sdk.adapters.openenv.actions import cut, listed, told, understood
 from claw.sdk.adapters.openenv.settings import OpenenvConfig
 from claw.sdk.env import EnvTurn
+from claw.sdk.foreign_json import from_json
 
 
 class OpenenvEnv:
@@ -80,7 +80,7 @@ class OpenenvEnv:
         if (name := function["name"]) not in self._names():
             return f"Error: no tool {name!r}; there are: {', '.join(self._names())}", False
         try:
-            arguments = json.loads(function["arguments"] or "{}")
+            arguments = from_json(function["arguments"] or "{}")
         except ValueError as error:
             return f"Error: the arguments are no JSON: {error}", False
         if not isinstance(arguments, dict):

@@ -12,6 +12,7 @@ from claw.records import Message, Task
 from claw.sdk.adapters import foreign
 from claw.sdk.adapters.openenv.actions import Actions, understood
 from claw.sdk.adapters.openenv.settings import OpenenvConfig
+from claw.sdk.foreign_json import from_json
 
 ASK_S = 20.0
 """for a page that a server makes of what it knows"""
@@ -51,9 +52,7 @@ def page(config: OpenenvConfig, path: str, *, needed: bool = True) -> dict[str, 
                     raise ValueError(f"more than {config.max_bytes} bytes")
             if not answer.is_success:
                 raise ValueError(f"status {answer.status_code}")
-        import json
-
-        found = json.loads(body)
+        found = from_json(body)
         if not isinstance(found, dict):
             raise ValueError("no JSON object")
         return found

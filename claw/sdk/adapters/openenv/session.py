@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from claw.sdk.adapters import foreign
 from claw.sdk.adapters.openenv.settings import OpenenvConfig
+from claw.sdk.foreign_json import from_json
 
 log = logging.getLogger(__name__)
 
@@ -240,7 +241,7 @@ def _error(type: str, data: Any) -> Exception:
 
 def _object(text: str | bytes) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = from_json(text)
     except ValueError as error:
         raise ServerError("PROTOCOL", f"an answer that is no JSON: {error}") from None
     if not isinstance(found, dict):

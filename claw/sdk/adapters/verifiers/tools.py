@@ -15,6 +15,7 @@ from typing import Any
 
 from claw.records import Message
 from claw.sdk.adapters.verifiers import messages
+from claw.sdk.foreign_json import from_json
 
 _state: contextvars.ContextVar[Any] = contextvars.ContextVar("state of the episode that calls")
 
@@ -76,7 +77,7 @@ async def _observation(call: dict[str, str], state: Any, servers: list[Servers])
         known = [schema["function"]["name"] for s in servers for schema in s.schemas]
         return f"Error: no tool {call['name']!r}; there are: {', '.join(known) or 'none'}"
     try:
-        arguments = json.loads(call["arguments"] or "{}")
+        arguments = from_json(call["arguments"] or "{}")
     except ValueError as error:
         return f"Error: the arguments are no JSON: {error}"
     if not isinstance(arguments, dict):

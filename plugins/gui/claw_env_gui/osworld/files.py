@@ -21,16 +21,24 @@ def cached(task: DesktopTask, url: str, cache: Path | None) -> Path | None:
     `cache`, under the names that OSWorld gives: `<task>/<uuid5 of the address>_<name>`, or <name>.
     """
     if "://" not in url:
-        path = (task.folder / url).resolve()
-        return path if path.is_relative_to(task.folder.resolve()) and path.is_file() else None
+        path = task.folder / url
+        is_inside = _is_file(path) and path.resolve().is_relative_to(task.folder.resolve())
+        return path.resolve() if is_inside else None
     if cache is None:
         return None
     name = Path(unquote(urlsplit(url).path)).name
     for each in (f"{uuid.uuid5(uuid.NAMESPACE_URL, url)}_{name}", name):
         path = cache / task.id / each
-        if name and path.is_file():
+        if name and _is_file(path):
             return path
     return None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # no name of a file at all: too long, or with a NUL in it
+        return False
 
 
 def content(task: DesktopTask, url: str, cache: Path | None) -> bytes:

@@ -84,7 +84,7 @@ def read(path: Path) -> DesktopTask:
                           allowed="a JSON object with id, instruction and evaluator")
     try:
         return _of_dict(raw, path)
-    except FormatError as error:
+    except (FormatError, AttributeError, TypeError) as error:
         raise FormatError(f"task {str(raw['id'])!r} cannot be read", found=f"{error}: {path}",
                           ) from error
 

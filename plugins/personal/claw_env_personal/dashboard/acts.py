@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from claw.sdk import Engine, EngineError
 
+from ..guard import check_scope
 from .door import guarded, owner_of
 
 MAX_PAUSE_H = 24 * 365
@@ -68,6 +69,7 @@ class Acts:
 
     async def feedback(self, request: Request) -> Response:
         """A thumb, words, or the reply as the person would have had it: outranks every judge."""
+        check_scope(request, "feedback")
         id, edit = _text(request, "turn_id"), _optional(request, "edit")
         value, text = _number(request, "value", -1, 1), _optional(request, "text")
         done = await self._engine.feedback(id, value, text, edit,

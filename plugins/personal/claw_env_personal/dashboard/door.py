@@ -94,8 +94,8 @@ class Door:
                 return await made(request)
             if self.needs_key:
                 return RedirectResponse("/login", 303)
-            return self.enter(RedirectResponse(request.url.path, 303), Person(),
-                              is_https=request.url.scheme == "https")
+            return self.enter(RedirectResponse(request.scope["path"], 303), Person(),
+                              is_https=request.scope["scheme"] == "https")
         return answer
 
     def act(self, made: Page) -> Page:
@@ -125,8 +125,15 @@ def check_origin(request: Request) -> None:
     site = request.headers.get("sec-fetch-site", "same-origin")
     origin = request.headers.get("origin")
     own = request.headers.get("host", "")
-    if site not in ("same-origin", "none") or (origin and urlsplit(origin).netloc != own):
+    if site not in ("same-origin", "none") or (origin and _host_of(origin) != own):
         raise EngineError(403, "This request comes from another page.", type="permission_error")
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # no address at all, so not ours
+        return None
 
 
 async def form_of(request: Request) -> dict[str, str]:

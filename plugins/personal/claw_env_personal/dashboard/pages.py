@@ -39,7 +39,7 @@ class Pages:
 
     def render(self, name: str, request: Request, **values: Any) -> Response:
         """Return a page with the headers that all have."""
-        values |= {"path": request.url.path, "token": self._door.token(request),
+        values |= {"path": request.scope["path"], "token": self._door.token(request),
                    "said": request.query_params.get("said", "")[:400],
                    "needs_key": self._door.needs_key,
                    "person": getattr(request.state, "person", None)}

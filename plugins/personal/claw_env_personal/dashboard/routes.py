@@ -68,7 +68,7 @@ def _login(door: Door, people: People, pages: Pages) -> Page:
         if person is None:
             return pages.render("login.html", request, is_wrong=True, status_code=403)
         return guarded(door.enter(RedirectResponse("/", 303), person,
-                                  is_https=request.url.scheme == "https"))
+                                  is_https=request.scope["scheme"] == "https"))
     return answer
 
 

@@ -4,12 +4,12 @@ Owns: the names under which questions and answers are found; errors that name th
 Does not own: comparing answers (`answers.check`).
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from claw.sdk import Message, Task, UsageError
+from claw.sdk.foreign_json import from_json
 
 from ..answers.check import CHECKERS
 from ..settings import ToolcallConfig
@@ -41,7 +41,7 @@ def _task(config: ToolcallConfig, line: bytes, where: str, id: str) -> Task:
     if len(line) > MAX_LINE:
         raise _wrong(where, f"more than {MAX_LINE} bytes")
     try:
-        row = json.loads(line)
+        row = from_json(line)
     except ValueError as error:
         raise _wrong(where, f"not JSON: {error}") from error
     if not isinstance(row, dict):
