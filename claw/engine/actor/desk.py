@@ -92,13 +92,13 @@ class Desk:
         if do not in ("release", "drop"):
             raise EngineError(400, f"a held turn is released or dropped; found {do!r}", param="do")
         ledger, crediting = self._parts.ledger, self._parts.crediting
-        held = [id for id, whose in ledger.held.items() if whose == owner]
+        held = dict.fromkeys(id for id, whose in ledger.held.items() if whose == owner)
         for id in turn_ids:
             if id not in held:
                 raise EngineError(404, f"no held turn is called {id[:200]!r}", param="turn_ids",
                                   code="turn_not_found")
         done = {}
-        for id in (turn_ids or held)[:MAX_AT_ONCE]:
+        for id in (turn_ids or list(held))[:MAX_AT_ONCE]:
             turn = ledger.get(id)
             if turn is None or not is_held(turn):
                 continue  # somebody else was quicker

@@ -70,7 +70,8 @@ class Gate:
         Rise: held-out texts against the first weights at temperature 1, and good turns against the
         weights that sampled them, at the turn's own temperature; above gate.max_rise the version is
         refused. Drift: of the held-out texts, since the step began (gate.max_step_drift refuses the
-        version) and since the first weights (gate.max_drift also stops all further learning).
+        version) and since the first weights: above gate.max_drift, reached in steps that are each
+        within their limit, all further learning stops as well.
         """
         if not self.config.enabled or self.first is None:
             return Verdict("", {})
@@ -123,7 +124,7 @@ def _verdict(
     ]
     whys += [f"{_MOVED[name]} {moved[name]:.3f} nats per token away (limit {limits[name]:g})"
              for name in over]
-    stops = "drift" in over
+    stops = over == ["drift"]  # one step too far is undone by going back to its parent
     whys += [STOPPED] if stops else []
     metrics = {f"gate/{name}_rise": rise for name, rise in rises.items()}
     return Verdict("; ".join(whys), metrics | {f"gate/{n}": m for n, m in moved.items()}, stops)

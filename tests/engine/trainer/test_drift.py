@@ -89,7 +89,7 @@ def test_each_step_says_how_far_it_moved_and_how_far_it_is_from_the_first(
 def test_a_step_that_moves_too_far_is_refused_and_learning_goes_on(
     tiny_llama_dir: Path, tmp_path: Path
 ) -> None:
-    t = trainer(tiny_llama_dir, tmp_path, settings(max_step_drift=1e-9, max_drift=50.0))
+    t = trainer(tiny_llama_dir, tmp_path, settings(max_step_drift=1e-9, max_drift=1e-9))
     _, version, why = t.train(lease(near(t.policy, batch(3))))
     assert version.status == VersionStatus.REFUSED and "one step has moved" in why
     assert not t.learner.held and "rollback" not in why
