@@ -26,8 +26,6 @@ from claw.sdk import hookimpl
 
 __all__ = ["claw_config", "claw_credit", "claw_defaults", "claw_env", "claw_judges", "claw_tasks"]
 
-ENTRY = "[claw]\ncontrol = benchmarks.control\n"
-
 
 @hookimpl
 def claw_credit(register: Callable[[str, Callable[..., Any]], None]) -> None:
@@ -46,11 +44,11 @@ def lots(group: Sequence[Any], *, alpha: float, baseline: float) -> list[list[fl
 
 
 @contextmanager
-def installed(folder: Path) -> Iterator[str]:
-    """Yield a PYTHONPATH on which the plugin is installed: an entry point needs a distribution."""
+def installed(folder: Path, name: str = "control") -> Iterator[str]:
+    """Yield a PYTHONPATH on which `benchmarks.NAME` is the plugin NAME."""
     with TemporaryDirectory(dir=folder) as path:
-        about = Path(path) / "claw_control-0.dist-info"
+        about = Path(path) / f"claw_{name}-0.dist-info"
         about.mkdir()
-        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: claw-control\nVersion: 0\n")
-        (about / "entry_points.txt").write_text(ENTRY)
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: claw-{name}\nVersion: 0\n")
+        (about / "entry_points.txt").write_text(f"[claw]\n{name} = benchmarks.{name}\n")
         yield f"{path}:{Path(__file__).parent.parent}"

@@ -4,7 +4,8 @@
     python -m benchmarks.toolcall --seeds 0 --policies trained --steps 4 --held 32 train.lr=3e-4
     python -m benchmarks.toolcall --collect runs/toolcall-*.json    print the table of finished runs
 
-Per seed `claw train --plugin toolcall` runs the whole system for `--steps` steps, once as it is
+Per seed `claw train --plugin toolcall` runs the whole system for `--steps` steps, or until every
+attempt gets the same reward, once as it is
 (trained) and once with advantages that are drawn by lot (random, `benchmarks.control`). Then the
 held-out tasks are played with the weights of the last version, and with none (frozen): the same
 tasks, the same seeds of sampling. The judge, of training and of the table, is the plugin's checker
@@ -30,6 +31,7 @@ from claw import config as settings
 from claw.config import RunConfig
 from claw.engine import models
 from claw.engine.actor.chat import Chat
+from claw.engine.actor.journal import Journal
 from claw.engine.actor.why import versions
 from claw.engine.versions import check_version
 from claw.engine.worker.backend import Chunk, Done, Generate, load_at_once
@@ -43,6 +45,8 @@ ROOT = Path(__file__).parent.parent
 POLICIES = ("frozen", "trained", "random")
 RUN_S = 3600.0
 """of one run; the aim is 20 minutes"""
+SOLVED = 256
+"""turns in groups that all got the same, after a version: it has learned what the task can teach"""
 
 
 # --- training -----------------------------------------------------------------------------------
@@ -74,15 +78,30 @@ def train(name: str, seed: int, o: argparse.Namespace) -> tuple[Version | None, 
 
 def _last(run: Path, steps: int, launcher: subprocess.Popen[bytes]) -> Version:
     end, seen = time.monotonic() + RUN_S, -1
-    while time.monotonic() < end and launcher.poll() is None:
+    is_over = False
+    while time.monotonic() < end and not is_over:
         time.sleep(2)
+        is_over = launcher.poll() is not None  # the versions of its end are looked at too
         made = [v for v in _versions(run) if v.number > 0]
         if len(made) > seen:
             seen = len(made)
             print(f"  {run.name}: version {seen} of {steps}", flush=True)
         if seen >= steps:
             return made[-1]
+        if made and _is_solved(run, made[-1]):
+            print(f"  {run.name}: every attempt of a group gets the same: nothing is left to learn")
+            return made[-1]
     raise SystemExit(f"{run.name} did not come to step {steps}; see {run}.out")
+
+
+def _is_solved(run: Path, newest: Version) -> bool:
+    """Whether the version's attempts no longer differ: no group of theirs waits for a step."""
+    journal = Journal(run, read_only=True)
+    [(same, others)] = journal.read(
+        "SELECT SUM(reason = 'constant_group'), SUM(state = 'queued') FROM turns WHERE created > ?",
+        newest.created)
+    journal.close()
+    return (same or 0) >= SOLVED and not others
 
 
 def _versions(run: Path) -> list[Version]:

@@ -20,11 +20,14 @@ judge_app = typer.Typer(no_args_is_help=True, help="How far a judge can be belie
 env_app = typer.Typer(no_args_is_help=True, help="Look at tasks, prove them, host them.")
 people_app = typer.Typer(
     no_args_is_help=True, help="Who has a key to a run; each has an adapter of their own.")
+quarantine_app = typer.Typer(
+    no_args_is_help=True, help="Turns that were held back before they taught.")
 app.add_typer(config_app, name="config")
 app.add_typer(plugin_app, name="plugin")
 app.add_typer(env_app, name="env")
 app.add_typer(judge_app, name="judge")
 app.add_typer(people_app, name="people")
+app.add_typer(quarantine_app, name="quarantine")
 
 Words = Annotated[list[str] | None, typer.Argument(
     metavar="[FILE.toml] [a.b=c]...", help="A settings file, and settings that override it.",
@@ -34,6 +37,11 @@ Model = Annotated[str, typer.Option("--model", "-m", help="Known name, folder or
 OpenClaw = Annotated[bool, typer.Option(
     "--openclaw", help="Print the configuration block for OpenClaw when ready.")]
 Run = Annotated[str, typer.Option("--run", "-r", help="Run folder or name; default: the newest.")]
+
+Held = Annotated[list[str] | None, typer.Argument(
+    metavar="[TURN]...", help="Turn ids, as `claw quarantine list` prints them.",
+)]
+All = Annotated[bool, typer.Option("--all", help="Every turn that is held.")]
 
 Target = Annotated[str, typer.Argument(
     metavar="NAME|PATH", help="A plugin, or a file or folder of tasks that one can read.",
@@ -209,8 +217,17 @@ def keys(
 
 
 @app.command()
-def doctor(words: Words = None) -> None:
+def doctor(
+    words: Words = None,
+    run: Annotated[str, typer.Option(help="Say instead what each process of this run waits for; "
+                                     "exit code 1 when one of them is gone or silent.")] = "",
+) -> None:
     """Say what this machine has: versions, devices, models, plugins, SGLang's environment."""
+    if run:
+        from claw.engine import waits
+        from claw.engine.rundir import find
+
+        raise typer.Exit(waits.show(find(run)))
     from claw.engine.doctor import report
     from claw.engine.report import read_config
 
@@ -296,6 +313,37 @@ def judge_test(
     from claw.engine.report import read_config
 
     test(read_config(words or [], "", "").judge, limit=limit, as_json=json)
+
+
+@quarantine_app.command("list")
+def quarantine_list(run: Run = "", owner: str = "default") -> None:
+    """List the held turns: why each is held, and the words that would teach."""
+    from claw.engine.quarantine import show
+    from claw.engine.rundir import find
+
+    show(find(run), owner=owner)
+
+
+@quarantine_app.command("release")
+def quarantine_release(
+    turns: Held = None, all_: All = False, run: Run = "", owner: str = "default",
+) -> None:
+    """Learn from held turns after all, as if nothing had been found."""
+    from claw.engine.quarantine import settle
+    from claw.engine.rundir import find
+
+    settle(find(run), "release", turns or [], owner=owner, all_=all_)
+
+
+@quarantine_app.command("drop")
+def quarantine_drop(
+    turns: Held = None, all_: All = False, run: Run = "", owner: str = "default",
+) -> None:
+    """Never learn from held turns; what was said stays in the journal."""
+    from claw.engine.quarantine import settle
+    from claw.engine.rundir import find
+
+    settle(find(run), "drop", turns or [], owner=owner, all_=all_)
 
 
 @people_app.command("add")

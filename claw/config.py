@@ -144,7 +144,7 @@ class TrainConfig(Section):
     micro_tokens: int = Field(4096, ge=64)
     """tokens of one forward pass; samples of a step are split into such groups"""
     max_steps: int = Field(0, ge=0)
-    """stop training after this many steps; 0 never stops"""
+    """stop training after this many steps; a run that serves nobody then ends; 0 never stops"""
     keep_versions: int = Field(8, ge=2)
     """newest versions whose weights stay on disk; the first one always stays"""
     device: str = "auto"
@@ -256,6 +256,28 @@ class CreditConfig(Section):
     """subtracted from a vote, and from the value of a group of one"""
 
 
+class GuardConfig(Section):
+    """What is held back for a person to look at before it teaches, and how much of a step may come
+    from one place (docs/security.md)."""
+
+    rules: tuple[Literal["bulk", "contradictory", "injection", "secret", "unicode", "trigger"],
+                 ...] = ("bulk", "contradictory", "injection", "secret", "unicode", "trigger")
+    """what holds a turn; a name that is left out holds none, an empty list holds nothing"""
+    flood: int = Field(30, ge=0)
+    """bulk: about more turns than this, the same words of one owner within window_s are held; as
+    fast as nobody types, while the same wish in many conversations is what people say; 0 is off"""
+    window_s: float = Field(60.0, gt=0)
+    """bulk: seconds"""
+    changes: int = Field(1, ge=0)
+    """contradictory: times that a person may turn the thumb on one reply round; a slip is one"""
+    conversation_share: float = Field(0.5, gt=0, le=1)
+    """of train.batch_size: most samples of one conversation in a step while others wait too; what
+    is over waits for the next one; 1 is off"""
+    hint_share: float = Field(0.5, gt=0, le=1)
+    """of train.batch_size: most samples with the same hint in a step while others wait too; 1 is
+    off"""
+
+
 class ServeConfig(Section):
     """The HTTP side of plugins that bring an app."""
 
@@ -292,6 +314,11 @@ class GateConfig(Section):
     """whether a version is checked before it serves"""
     max_rise: float = Field(0.5, gt=0)
     """nats per token: largest rise of the loss on held-out text against the first weights"""
+    max_drift: float = Field(1.0, ge=0)
+    """nats per token: largest divergence from the first weights on held-out text, KL(now || first)
+    over the whole vocabulary; beyond it nothing more is learned until a rollback; 0 is off"""
+    max_step_drift: float = Field(0.5, ge=0)
+    """the same between two versions, of one step; 0 is off and saves a pass over the texts"""
     canary_tolerance: float = Field(0.05, gt=0)
     """largest log-prob difference between trainer and worker on fixed token sequences"""
 
@@ -356,6 +383,7 @@ class RunConfig(Section):
     async_: AsyncConfig = Field(AsyncConfig(), alias="async")
     judge: JudgeConfig = JudgeConfig()
     credit: CreditConfig = CreditConfig()
+    guard: GuardConfig = GuardConfig()
     serve: ServeConfig = ServeConfig()
     gate: GateConfig = GateConfig()
     better: BetterConfig = BetterConfig()
@@ -407,6 +435,16 @@ def conflicts(c: RunConfig) -> list[str]:
                      + ("has TLS" if c.serve.tls_cert else f"is not public ({c.serve.host})"))
     if not c.better.questions and c.better != BetterConfig():
         found.append("[better] has no effect: better.questions is 0")
+    default = GuardConfig()
+    for rule, names in (("bulk", ("flood", "window_s")), ("contradictory", ("changes",))):
+        found += [f"guard.{name} has no effect: guard.rules has no {rule!r}" for name in names
+                  if rule not in c.guard.rules and getattr(c.guard, name) != getattr(default, name)]
+    if not c.gate.enabled:
+        found += [f"gate.{name} has no effect: gate.enabled is false"
+                  for name in ("max_drift", "max_step_drift")
+                  if getattr(c.gate, name) != getattr(GateConfig(), name)]
+    if c.guard.flood == 0 and c.guard.window_s != default.window_s:
+        found.append("guard.window_s has no effect: guard.flood is 0")
     if c.rollout.max_tokens >= c.worker.context:
         found.append("rollout.max_tokens leaves no room for a prompt in worker.context")
     if c.sglang != SglangConfig() and c.worker.kind != "sglang":

@@ -65,7 +65,9 @@ def test_the_configuration_reference_has_every_setting_with_its_default() -> Non
                                    ["judge", "test"],
                                    ["config"], ["plugin"], ["plugin", "new"], ["plugin", "check"],
                                    ["env"], ["env", "list"], ["env", "inspect"], ["env", "check"],
-                                   ["env", "host"], ["people"], ["people", "add"]])
+                                   ["env", "host"], ["people"], ["people", "add"],
+                                   ["quarantine"], ["quarantine", "list"],
+                                   ["quarantine", "release"], ["quarantine", "drop"]])
 def test_the_command_line_reference_is_what_help_prints(words: list[str]) -> None:
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     done = subprocess.run(

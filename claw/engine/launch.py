@@ -23,7 +23,7 @@ from typing import Any
 
 from claw import config as settings
 from claw.config import RunConfig
-from claw.engine import control, process, wire
+from claw.engine import control, faults, process, wire
 from claw.engine.rundir import RunDir, private
 from claw.errors import ClawError, UsageError
 
@@ -44,13 +44,17 @@ class Child:
     module: str
     spec: Path
     log: Path
-    env: dict[str, str]
+    lock: tuple[int, ...] = ()
+    """holds the run folder for as long as the process lives"""
+    env: dict[str, str] = field(default_factory=dict)
     umask: int = -1
+    """-1 leaves it"""
     popen: subprocess.Popen[bytes] | None = None
     deaths: list[float] = field(default_factory=list)
     is_done: bool = False
     """ended by itself with exit code 0: not started again"""
 
+    @faults.around("launcher.start")
     def start(self) -> None:
         with open(self.log, "ab", opener=private) as out:
             self.popen = subprocess.Popen(
@@ -58,6 +62,7 @@ class Child:
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                 env=self.env | process.ENVIRONMENT, umask=self.umask,
                 start_new_session=True,  # Ctrl-C reaches the launcher only
+                pass_fds=self.lock,
             )
 
     def has_died(self) -> bool:
@@ -82,7 +87,7 @@ class Launcher:
         self.keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
         self.key = run.api_key(_given_key(config))
         self.children: dict[str, Child] = {}
-        self._stopping = False
+        self._stopping = self._serves = False
 
     # --- start -------------------------------------------------------------------------------
 
@@ -96,14 +101,17 @@ class Launcher:
             file = self.run.write_json(f"specs/{name}.json", spec)
             # what the engine writes is its owner's; a plugin's files may be for a sandbox's users
             child = Child(name, module, file, self.run.path / "logs" / f"{name}.log",
-                          environment(self.config, name), -1 if name == "runner" else 0o077)
+                          self.run.lock, environment(self.config, name),
+                          -1 if name == "runner" else 0o077)
             self.children[name] = child
             child.start()
+        faults.at("launcher.addresses.before")
         self.run.write_json("run.json", {
             "pid": os.getpid(), "addresses": self._addresses,
             "sockets": str(self.run.sockets), "started": time.time(),
             "processes": {n: c.popen.pid for n, c in self.children.items() if c.popen},
         })
+        faults.at("launcher.addresses.after")
 
     def _specs(self) -> list[tuple[str, str, dict[str, Any]]]:
         a, run_dir = self._addresses, str(self.run.path)
@@ -173,7 +181,9 @@ class Launcher:
         while time.monotonic() < until:
             self.tend()
             if self._ready_file.exists():
-                return str(json.loads(self._ready_file.read_text())["address"])
+                address = str(json.loads(self._ready_file.read_text())["address"])
+                self._serves = bool(address)
+                return address
             time.sleep(0.1)
         raise self._not_ready("the plugin's process did not come up", 0, "runner")
 
@@ -196,8 +206,14 @@ class Launcher:
         """Start again what died; give up on what keeps dying."""
         for child in self.children.values():
             if not self._stopping and child.has_died():
-                self._revive(child)
+                try:
+                    self._revive(child)
+                except OSError as error:  # no room for its files: the others go on meanwhile
+                    child.deaths.pop()
+                    log.error("%s cannot be started: %s; again when there is room", child.name,
+                              error)
 
+    @faults.around("launcher.restart")
     def _revive(self, child: Child) -> None:
         assert child.popen is not None
         code = child.popen.returncode
@@ -243,14 +259,23 @@ class Launcher:
         self.run.write_json("specs/runner.json", spec)
 
     def watch(self, each: Callable[[], None], interval_s: float = 0.5) -> None:
-        """Tend the processes until the runner has nothing left to do (an app never ends)."""
-        while not (self.hosts and self.children["runner"].is_done):
+        """Tend the processes until nothing is left to do; where people are served that is never."""
+        while not self._is_over():
             self.tend()
             each()
             time.sleep(interval_s)
 
+    def _is_over(self) -> bool:
+        """Whether the runner has no task left, or tasks were played for a trainer that is done."""
+        if not self.hosts:
+            return False
+        trainer = self.children.get("trainer")
+        is_trained = trainer is not None and trainer.is_done
+        return self.children["runner"].is_done or (is_trained and not self._serves)
+
     # --- stop --------------------------------------------------------------------------------
 
+    @faults.around("launcher.stop")
     def stop(self) -> None:
         """Stop every process: politely, then for good. Runner first, actor last."""
         self._stopping = True

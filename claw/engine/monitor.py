@@ -55,8 +55,11 @@ class Monitor:
 
     def _write(self, record: dict[str, Any], step: int) -> None:
         line = json.dumps({"step": step, "time": round(time.time(), 3), **record}, allow_nan=False)
-        with self.file.open("a", encoding="utf-8") as out:
-            out.write(line + "\n")
+        try:
+            with self.file.open("a", encoding="utf-8") as out:
+                out.write(line + "\n")
+        except OSError as error:  # there may be room again for the next one
+            log.warning("a line of metrics is lost: %s", error)
 
     def _open(
         self, name: str, run_dir: Path, track: TrackConfig, config: dict[str, Any]

@@ -124,6 +124,9 @@ def _play(
         launcher.kill()
         raise
     launcher.stop()
+    path = escape(str(run.path))
+    say(f"done: nothing is left to do\nsaved in    {path}\n"
+        f"take it out: claw export FOLDER --run {path}")
 
 
 def _interrupt(number: int, frame: Any) -> None:

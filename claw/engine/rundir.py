@@ -11,16 +11,21 @@ import secrets
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from claw import config as settings
 from claw.config import RunConfig
+from claw.engine import faults
 from claw.errors import UsageError
 
 FORMAT = 2
 SOCKETS = "claw-"
 """how the names of socket folders begin, in the folder for temporary files"""
+LEFT_S = 30.0
+"""how long the processes of a launcher that was killed may take to end"""
 
 
 def private(path: str, flags: int) -> int:
@@ -48,11 +53,12 @@ class RunDir:
                 do=f"continue it with --resume {path}, or choose another name",
             )
         run = cls(path)
-        run.path.mkdir(parents=True, exist_ok=True)
-        run.path.chmod(0o700)
-        for folder in ("logs", "specs", "versions", "checkpoints"):
-            (run.path / folder).mkdir(mode=0o700, exist_ok=True)
-        run.write_json("config.json", {"format": FORMAT, **settings.resolved(config)})
+        with _writing(path):
+            run.path.mkdir(parents=True, exist_ok=True)
+            run.path.chmod(0o700)
+            for folder in ("logs", "specs", "versions", "checkpoints"):
+                (run.path / folder).mkdir(mode=0o700, exist_ok=True)
+            run.write_json("config.json", {"format": FORMAT, **settings.resolved(config)})
         return run
 
     @classmethod
@@ -70,17 +76,44 @@ class RunDir:
             )
         return cls(path), settings.parse(values)
 
+    @faults.around("launcher.lock")
     def hold(self) -> None:
-        """Take the folder for this process; a second launcher is refused."""
-        self._lock = self._try_lock()
-        if self._lock is None:
+        """Take the folder for this process; a second launcher is refused.
+
+        The processes of a launcher hold it too (`lock`), until the last has ended: those of one
+        that was killed need a moment, and none may write beside those of the next.
+        """
+        until = time.monotonic() + LEFT_S
+        while (lock := self._try_lock()) is None:
+            self._refuse_beside(until)
+            time.sleep(0.2)
+        self._lock = lock
+        self._sweep()
+        # socket paths are limited to about 100 characters: they live in a short private folder,
+        # which is named before it is made, so that it is swept wherever this process is killed
+        self.sockets = Path(tempfile.gettempdir()) / f"{SOCKETS}{secrets.token_hex(6)}"
+        self.write_json("run.json", {"pid": os.getpid(), "sockets": str(self.sockets)})
+        self.sockets.mkdir(mode=0o700)
+
+    def _refuse_beside(self, until: float) -> None:
+        """UsageError: the launcher that holds the folder lives, or its processes do not end."""
+        run = self.read_json("run.json")
+        if _is_alive(int(run.get("pid") or os.getpid())):
             raise UsageError(
                 "another claw process runs in this folder", found=str(self.path),
                 do="stop it first, or start a new run",
             )
-        self._sweep()
-        # socket paths are limited to about 100 characters: they live in a short private folder
-        self.sockets = Path(tempfile.mkdtemp(prefix=SOCKETS))
+        if time.monotonic() > until:
+            left = " ".join(map(str, _children(self.path)))
+            raise UsageError(
+                "processes of a launcher that is gone still run in this folder",
+                found=f"{self.path}: {left}", do=f"end them: kill -9 {left}",
+            )
+
+    @property
+    def lock(self) -> tuple[int, ...]:
+        """The file descriptor by which a process holds the folder; empty while it is not held."""
+        return (self._lock.fileno(),) if self._lock else ()
 
     def is_held(self) -> bool:
         """Whether a launcher runs in this folder now."""
@@ -91,7 +124,8 @@ class RunDir:
 
     def _try_lock(self) -> IO[str] | None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        lock = os.fdopen(private(str(self.path / "lock"), flags), "w")
+        with _writing(self.path):
+            lock = os.fdopen(private(str(self.path / "lock"), flags), "w")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -106,6 +140,7 @@ class RunDir:
             shutil.rmtree(old, ignore_errors=True)
         (self.path / "run.json").unlink(missing_ok=True)
 
+    @faults.around("launcher.release")
     def release(self) -> None:
         """Give the folder back and remove the sockets."""
         if self._lock is None:
@@ -139,6 +174,37 @@ class RunDir:
             return dict(json.loads((self.path / name).read_text(encoding="utf-8")))
         except FileNotFoundError:
             return {}
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            "the run folder cannot be written", found=f"{path}: {error}",
+            do="make it writable, free space on its disk, or choose another place (runs=DIR)",
+        ) from error
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
+
+def _children(path: Path) -> list[int]:
+    """The processes whose spec lies in a run folder, where the system tells."""
+    specs, found = f"{path / 'specs'}/".encode(), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if specs in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return sorted(found)
 
 
 def find(run: str, runs: str = "runs") -> Path:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from claw.engine import tensors
+from claw.engine import faults, tensors
 from claw.engine.tensors import Checksums
 from claw.errors import ClawError
 
@@ -89,6 +89,7 @@ class Canary:
 # --- writing ---------------------------------------------------------------------------------
 
 
+@faults.around("trainer.manifest")
 def write_manifest(
     folder: Path, *, owner: str, adapter: str, number: int, parent: int | None, kind: str,
     step: int, config: Mapping[str, Any] | None = None, checksums: Checksums | None = None,

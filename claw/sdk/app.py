@@ -117,7 +117,9 @@ class Engine(Protocol):
 
     async def look(self, what: str, **about: Any) -> dict[str, Any]:
         """Return what a page shows: turns, turn, conversations, conversation, versions, version,
-        learning, of `owner` (docs/wire.md). An EngineError 404 when there is no such thing."""
+        learning, quarantine, of `owner` (docs/wire.md). An EngineError 404 when there is no such
+        thing."""
 
     async def act(self, what: str, **about: Any) -> dict[str, Any]:
-        """Do what a person (`owner`) asks of the run: pause, exclude, forget, export, rollback."""
+        """Do what a person (`owner`) asks of the run: pause, exclude, quarantine, forget, export,
+        rollback."""

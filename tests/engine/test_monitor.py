@@ -2,6 +2,7 @@
 
 import json
 import math
+import resource
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,16 @@ def test_a_folder_that_is_gone_does_not_end_the_run(tmp_path: Path) -> None:
     monitor.log({"a": 1.0}, 1)
     monitor.close()
     monitor.log({"a": 1.0}, 2)
+
+
+def test_a_line_that_finds_no_room_is_lost_and_the_next_one_is_not(tmp_path: Path) -> None:
+    monitor = Monitor(tmp_path, TrackConfig(), {})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        monitor.log({"train/loss": 0.5}, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    monitor.log({"train/loss": 0.4}, 2)
+    [line] = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert line["step"] == 2

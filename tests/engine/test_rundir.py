@@ -1,12 +1,17 @@
 """A run folder: made once, held by one, readable by its owner, found by name."""
 
 import json
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
+import disks
 import pytest
 
 from claw.config import parse
+from claw.engine import rundir
 from claw.engine.report import roll_back
 from claw.engine.rundir import RunDir, find
 from claw.errors import UsageError
@@ -56,7 +61,7 @@ def test_what_a_killed_launcher_left_is_swept_and_its_run_does_not_count_as_runn
         roll_back(run.path, owner="default", adapter="default", to=1)
     again, _ = RunDir.open(run.path)
     again.hold()
-    assert not left.exists() and again.read_json("run.json") == {}
+    assert not left.exists() and "addresses" not in again.read_json("run.json")
     again.release()
 
 
@@ -92,3 +97,64 @@ def test_a_run_is_found_by_path_by_name_or_as_the_newest(tmp_path) -> None:
     assert find("", str(tmp_path)).name == "b"
     with pytest.raises(UsageError, match="no such run"):
         find("c", str(tmp_path))
+
+
+
+
+KILLED = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from claw.engine.rundir import RunDir
+run = RunDir(Path(sys.argv[1]))
+run.hold()
+child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()",
+                          f"{run.path}/specs/x.json"], pass_fds=run.lock)
+print(child.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_folder_is_held_until_the_processes_of_a_killed_launcher_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(tmp_path)
+    monkeypatch.setattr(rundir, "LEFT_S", 0.5)
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(run.path)], text=True,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launcher:
+        child = int(launcher.stdout.readline())
+        assert launcher.wait(30) == -signal.SIGKILL
+        with pytest.raises(UsageError, match=f"still run in this folder(.|\n)*kill -9 {child}$"):
+            run.hold()
+        monkeypatch.setattr(rundir, "LEFT_S", 30.0)
+        launcher.stdin.close()  # the child's too: it ends
+        run.hold()
+    run.release()
+
+
+def test_a_socket_folder_is_named_before_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the launcher is killed, the next one knows what to sweep."""
+    run, named = a_run(tmp_path), []
+    made = Path.mkdir
+    monkeypatch.setattr(Path, "mkdir", lambda path, *a, **k: (
+        named.append(run.read_json("run.json").get("sockets")), made(path, *a, **k)))
+    run.hold()
+    assert named == [str(run.sockets)]
+    run.release()
+
+
+def test_a_folder_that_may_only_be_read_is_refused_in_words(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    words = r"cannot be written(.|\n)*found: .*(.|\n)*runs=DIR"
+    with disks.read_only(run.path), pytest.raises(UsageError, match=words):
+        run.hold()
+    with disks.read_only(tmp_path), pytest.raises(UsageError, match="cannot be written"):
+        a_run(tmp_path, "two")
+
+
+def test_a_full_disk_refuses_a_new_run_in_words(tmp_path: Path) -> None:
+    with disks.small(tmp_path, 1) as disk:
+        (disk / "rest").write_bytes(b"0" * (1 << 20))
+        with pytest.raises(UsageError, match="No space left on device"):
+            a_run(disk)

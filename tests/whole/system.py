@@ -42,6 +42,8 @@ class System:
         self.output = runs / f"{name}.out"
         self.launcher: subprocess.Popen[bytes] | None = None
         self.base_url = ""
+        self.extra: dict[str, str] = {}
+        """of the environment that the launcher gets"""
 
     # --- life --------------------------------------------------------------------------------
 
@@ -58,7 +60,7 @@ class System:
         with self.output.open("wb") as out:
             self.launcher = subprocess.Popen(
                 [sys.executable, "-m", "claw", *words], stdout=out, stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL, cwd=self.runs, env=_environment(),
+                stdin=subprocess.DEVNULL, cwd=self.runs, env=_environment() | self.extra,
                 start_new_session=True,
             )
 

@@ -1,12 +1,11 @@
 """SIGKILL at any process, the launcher included: nothing accepted is lost, nothing trains twice."""
 
-import json
 import os
 import signal
 import time
-from collections import Counter
 
 import pytest
+from kept import lost_nothing, trained_nothing_twice
 from system import System, until
 from talk import CORRECTION, Person, ask, people
 
@@ -25,8 +24,8 @@ def test_every_process_may_be_killed_while_people_talk(system: System) -> None:
     heard = [h for person in talkers for h in person.heard]
     assert all(h.finish in ("stop", "length") for h in heard)
     system.settle()
-    _lost_nothing(system, [h.turn_id for h in heard])
-    _trained_nothing_twice(system)
+    lost_nothing(system, [h.turn_id for h in heard])
+    trained_nothing_twice(system)
 
 
 def _kill_and_recover(system: System, name: str, talkers: list[Person]) -> None:
@@ -44,39 +43,6 @@ def _kill_and_recover(system: System, name: str, talkers: list[Person]) -> None:
 
 def _version(system: System) -> int:
     return int(system.status()["version"])
-
-
-def _lost_nothing(system: System, answered: list[str]) -> None:
-    states = {id: (state, reason) for id, state, reason in system.rows(
-        "SELECT id, state, reason FROM turns")}
-    for id in answered:
-        state, reason = states[id]
-        assert state in ("trained", "skipped"), (id, state)
-        assert reason and not reason.startswith(("interrupted", "failed", "judge_failed")), (
-            id, reason)
-
-
-def _trained_nothing_twice(system: System) -> None:
-    """By the journal, and by what the trainer itself says it has stepped on."""
-    per_turn = Counter(id for (id,) in system.rows(
-        "SELECT turn_id FROM samples WHERE state='trained'"))
-    assert per_turn and set(per_turn.values()) == {1}
-    leased = system.rows("SELECT COUNT(*) FROM samples JOIN leases ON lease_id = leases.id "
-                         "WHERE leases.state='acked'")[0][0]
-    taken = sum(int(m["rollout/samples"]) for m in system.metrics("gate/refused"))
-    assert taken <= leased, "a sample was in two steps"  # less: killed before it said so
-    rows = [(id, version, json.loads(body)) for id, version, body in system.rows(
-        "SELECT id, version, body FROM leases WHERE state='acked'")]
-    made = {version: id for id, version, update in rows if update}  # others changed nothing
-    assert len(made) == sum(bool(update) for *_, update in rows)
-    stepped = [int(m["train/version"]) for m in system.metrics("gate/refused")]
-    assert len(set(stepped)) == len(stepped)
-    assert set(stepped) <= set(made)
-    steps = sorted(update["step"] for *_, update in rows if update)
-    assert steps == list(range(1, len(steps) + 1))
-    for id, version, _ in rows:
-        states = {s for (s,) in system.rows("SELECT state FROM samples WHERE lease_id=?", id)}
-        assert states <= {"trained", "dropped"}, (id, version, states)
 
 
 def test_the_launcher_is_killed_and_the_run_is_resumed(system: System) -> None:
@@ -103,5 +69,5 @@ def test_the_launcher_is_killed_and_the_run_is_resumed(system: System) -> None:
             ("trained", f"v{before + 1}")]
     rows = {row["number"]: row for row in system.status()["versions"]}
     assert sorted(rows) == list(range(before + 2)) and rows[before + 1]["parent"] == before
-    _trained_nothing_twice(system)
+    trained_nothing_twice(system)
     assert system.rows("PRAGMA integrity_check") == [("ok",)]

@@ -1,9 +1,11 @@
 """How a run ends: asked by a person, or with its launcher killed before it was up."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from system import System, until
@@ -18,6 +20,32 @@ def idle(whole_model: Path, tmp_path: Path) -> Iterator[System]:
         yield made
     finally:
         made.stop()
+
+
+def test_the_doctor_says_who_waits_for_whom_and_who_is_silent(system: System) -> None:
+    def said() -> tuple[int, dict[str, str]]:
+        done = system.claw("doctor", "--run", str(system.run))
+        lines = (line[2:].split(maxsplit=1) for line in done.stdout.splitlines())
+        return done.returncode, {name: text for name, text in lines}
+
+    code, lines = said()
+    assert code == 0 and list(lines) == ["launcher", "actor", "worker-0", "trainer", "runner"]
+    assert "waits for requests; serves v0" in lines["worker-0"]
+    assert re.search(r"waits for samples for \d+ s: 0 of 4$", lines["trainer"])
+    pid = system.pids()["worker-0"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        asking = Thread(target=ask, args=(system.client(), [{"role": "user", "content": "Hm?"}]))
+        asking.start()
+        assert until(lambda: "; 1 requests wait for a worker" in said()[1]["worker-0"], 60, 0.5)
+        code, lines = said()
+        assert code == 1 and f"it was stopped: kill -CONT {pid}" in lines["worker-0"]
+        assert re.match(r"silent for \d+ s: ", lines["worker-0"])
+        assert "waits for the answers to 1 requests" in lines["runner"]
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    asking.join(60)
+    assert not asking.is_alive() and until(lambda: said()[0] == 0, 60, 0.5), said()
 
 
 def test_ctrl_c_saves_and_says_where_and_how_to_go_on(system: System) -> None:
@@ -42,6 +70,10 @@ def test_commands_on_a_run_that_has_ended_say_so(system: System) -> None:
     done = system.claw("rollback", "0", "--run", str(system.run))
     assert done.returncode == 2
     assert "not running" in done.stderr and str(system.run) in done.stderr
+    doctor = system.claw("doctor", "--run", str(system.run))
+    assert doctor.returncode == 1
+    assert f"not running; continue with claw train --resume {system.run}\n" in doctor.stdout
+    assert re.search(r"journal +turns: .*\d skipped", doctor.stdout)
 
 
 def test_a_launcher_killed_while_its_processes_start_leaves_none(idle: System) -> None:

@@ -150,6 +150,8 @@ class Actor:
                    "rollout/workers": len(s["workers"]),
                    "rollout/tokens_per_s": sum(w["tokens_per_s"] for w in s["workers"])}
         values |= {f"signals/{k}": n for k, n in s["signals"].items()}
+        values |= {f"guard/{k}": n for k, n in s["guard"].items()}
+        values |= {"guard/waiting": sum(s["quarantine"].values())}
         values |= {f"episodes/{k}": n for k, n in s["episodes"]["ended"].items()}
         values |= {f"outcome/{by}/mean": o["mean"] for by, o in s["episodes"]["outcomes"].items()}
         self.monitor.log(values, int(s["trainer"].get("step") or 0))
@@ -167,7 +169,12 @@ class Actor:
         trainer = dict(self.trainer.status)
         if not self.trainer.is_heard(self.config.wire.dead_after_s):
             trainer["state"] = "none"
-        return self.parts.status(owner) | {"trainer": trainer, "garbage": dict(self.garbage)}
+        trainer["silent_s"] = self.trainer.silent_s()
+        found = self.parts.status(owner)
+        if why := self.trainer.held.get(owner):
+            found["warnings"].append(f"Learning has stopped. {why}")
+        return found | {
+            "trainer": trainer, "garbage": dict(self.garbage), "runners": self.runners.silent_s()}
 
     # --- the end -----------------------------------------------------------------------------
 

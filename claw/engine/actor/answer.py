@@ -29,7 +29,7 @@ class Answer:
     def add(self, type: str, /, **fields: Any) -> None:
         self.events.append((type, fields))
         if type in ("turn.done", "turn.error"):
-            self.over_at = time.time()
+            self.over_at = time.monotonic()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

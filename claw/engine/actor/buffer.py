@@ -7,7 +7,7 @@ Does not own: the journal's copy, and the turn's state (`ledger.py` is told thro
 import hashlib
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -24,6 +24,8 @@ REMEMBERED = 20_000
 """digests of samples kept to find duplicates"""
 
 Dropped = list[tuple[Sample, str]]
+Key = tuple[str, str]
+"""a place that samples come from: `conversation` and its trace, or `hint` and its words"""
 Pictures = Callable[[tuple[str, ...]], Awaitable[tuple[np.ndarray, ...]]]
 
 
@@ -31,7 +33,8 @@ Pictures = Callable[[tuple[str, ...]], Awaitable[tuple[np.ndarray, ...]]]
 class Waiting:
     sample: Sample
     since: float
-    """seconds since the epoch"""
+    """by the monotonic clock: a step must not wait for a clock that was set back"""
+    sources: frozenset[Key] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,18 @@ class Lease:
 class Buffer:
     """Waiting and leased samples of a run, oldest first."""
 
-    def __init__(self, max_staleness: int, *, masks: bool = False) -> None:
-        """`masks`: the trainer leaves old tokens out; only a sample of nothing else is stale."""
-        self.max_staleness, self.masks = max_staleness, masks
+    def __init__(
+        self, max_staleness: int, *, masks: bool = False, shares: Mapping[str, float] | None = None
+    ) -> None:
+        """`masks`: the trainer leaves old tokens out; only a sample of nothing else is stale.
+
+        `shares`: the largest share of a step that one source of a kind may have.
+        """
+        self.max_staleness, self.masks, self.shares = max_staleness, masks, dict(shares or {})
+        self.sources: Callable[[Sample], frozenset[Key]] = lambda sample: frozenset()
+        """where a sample comes from, as far as shares go"""
+        self.over: Counter[str] = Counter()
+        """by kind of source: samples that a step left waiting for being over the share"""
         self.waiting: dict[str, Waiting] = {}
         self.leases: dict[str, Lease] = {}
         self.dropped: Counter[str] = Counter()
@@ -72,7 +84,8 @@ class Buffer:
 
     def add(self, sample: Sample, since: float | None = None) -> None:
         """Let a sample wait."""
-        self.waiting[sample.id] = Waiting(sample, time.time() if since is None else since)
+        since = time.monotonic() if since is None else since
+        self.waiting[sample.id] = Waiting(sample, since, self.sources(sample))
         self._seen[_digest(sample)] = None
         while len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
@@ -94,7 +107,7 @@ class Buffer:
 
     def is_ready(self, max_samples: int, max_wait_s: float, now: float | None = None) -> bool:
         """Whether a step's worth waits: enough samples, or one that waited long enough."""
-        return bool(self._choose(max_samples, max_wait_s, time.time() if now is None else now))
+        return bool(self._ready(max_samples, max_wait_s, time.monotonic() if now is None else now))
 
     def lease(
         self, max_samples: int, max_wait_s: float, now: float | None = None, *,
@@ -104,10 +117,12 @@ class Buffer:
 
         `paused` owners wait, whatever is ready.
         """
-        now = time.time() if now is None else now
-        chosen = self._choose(max_samples, max_wait_s, now, paused)
-        if not chosen:
+        now = time.monotonic() if now is None else now
+        ready = self._ready(max_samples, max_wait_s, now, paused)
+        if not ready:
             return None
+        chosen, over = shared(ready, max_samples, self.shares)
+        self.over.update(over)
         for waiting in chosen:
             del self.waiting[waiting.sample.id]
         lease = Lease(new_id("lease"), tuple(w.sample for w in chosen))
@@ -127,18 +142,19 @@ class Buffer:
             made.append(sample)
         return made
 
-    def _choose(
+    def _ready(
         self, max_samples: int, max_wait_s: float, now: float,
         paused: Callable[[str], bool] = lambda owner: False,
     ) -> list[Waiting]:
-        """A step trains one owner's adapter; the one that waits longest goes first."""
+        """All that waits, oldest first, of the owner whose step it is: a step trains one adapter,
+        and the one that waits longest goes first."""
         by_adapter: dict[tuple[str, str], list[Waiting]] = {}
         for w in sorted(self.waiting.values(), key=lambda w: w.since):
             if not paused(w.sample.owner):
                 by_adapter.setdefault((w.sample.owner, w.sample.adapter), []).append(w)
         for those in by_adapter.values():
             if len(those) >= max_samples or now - those[0].since >= max_wait_s:
-                return those[:max_samples]
+                return those
         return []
 
     def restore(self, samples: list[tuple[Sample, str]]) -> None:
@@ -167,6 +183,11 @@ class Buffer:
             self._seen.pop(_digest(waiting.sample), None)
         return waiting.sample if waiting else None
 
+    def oldest_s(self) -> float:
+        """Return for how long the oldest sample has waited; 0 without one."""
+        return time.monotonic() - min((w.since for w in self.waiting.values()),
+                                      default=time.monotonic())
+
     def by_owner(self) -> dict[str, int]:
         """Return how many samples of each owner wait."""
         return dict(Counter(w.sample.owner for w in self.waiting.values()))
@@ -175,6 +196,33 @@ class Buffer:
         """Return what was dropped since the last call, by reason."""
         counts, self.dropped = dict(self.dropped), Counter()
         return counts
+
+
+def shared(
+    waiting: list[Waiting], size: int, shares: Mapping[str, float]
+) -> tuple[list[Waiting], Counter[str]]:
+    """Return a step's worth, oldest first, and what was passed over, by kind of source.
+
+    Of one source at most its kind's share of `size`, at least one; what is over is first in line
+    the next time. A source that everything comes from is not limited: it crowds nobody out, and
+    more and smaller steps would move the weights further, not less. So the oldest is always taken.
+    """
+    everywhere = frozenset.intersection(*(w.sources for w in waiting))
+    most = {kind: max(1, int(share * size)) for kind, share in shares.items()}
+    chosen: list[Waiting] = []
+    used: Counter[Key] = Counter()
+    over: Counter[str] = Counter()
+    for w in waiting:
+        if len(chosen) == size:
+            break
+        mine = w.sources - everywhere
+        full = {kind for kind, name in mine if used[kind, name] >= most.get(kind, size)}
+        if full:
+            over.update(full)
+            continue
+        chosen.append(w)
+        used.update(mine)
+    return chosen, over
 
 
 def is_loop(ids: np.ndarray) -> bool:

@@ -24,6 +24,7 @@ from claw.engine.actor.names import Names
 from claw.engine.actor.place import Conversation, Node, Place
 from claw.engine.actor.session import Sessions
 from claw.engine.actor.signals import Judging
+from claw.engine.actor.store import NoRoom
 from claw.engine.actor.template import TemplateRefusal
 from claw.records import End, Message, Sampling, Trace, Turn, TurnKind, TurnState, new_id
 from claw.sdk.app import Ask, EngineError
@@ -226,11 +227,15 @@ class Conversations:
     def end_idle(self) -> int:
         """End the conversations that have been silent too long; return how many."""
         idle = self.sessions.idle()
-        for trace_id in idle:
+        for at, trace_id in enumerate(idle):
             conversation = self.sessions.known(trace_id)
             assert conversation is not None, "idle() names known conversations"
             ended = replace(self.traces[trace_id], end=End.IDLE)
-            self._write_end(ended, conversation)
+            try:
+                self._write_end(ended, conversation)
+            except NoRoom:
+                self.sessions.not_idle(idle[at:])
+                raise
         return len(idle)
 
     def _write_end(self, ended: Trace, conversation: Conversation) -> None:
@@ -253,6 +258,7 @@ class Conversations:
                 turn = self._journal.turn(id)
                 if turn is not None and turn.completion is not None and turn.reply is not None:
                     nodes[id] = self._reload(turn, session, nodes.get(parent), is_episode)
+            self.sessions.touch(trace.id)  # a restart is nobody's silence
 
     def _reload(
         self, turn: Turn, session: str, parent: Node | None, is_episode: bool

@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from claw.config import RunConfig
-from claw.engine.actor import credit, groups
+from claw.engine.actor import credit, groups, speech
 from claw.engine.actor.buffer import Buffer
 from claw.engine.actor.chat import Chat
-from claw.engine.actor.ledger import Ledger
-from claw.engine.actor.signals import PERSON, merged
+from claw.engine.actor.guard import Guard
+from claw.engine.actor.ledger import HELD, Ledger
+from claw.engine.actor.signals import DEMONSTRATION, PERSON, merged
 from claw.engine.actor.template import TemplateRefusal
 from claw.errors import UsageError
 from claw.records import Sample, Signal, Turn, TurnKind, TurnState
@@ -25,8 +26,6 @@ log = logging.getLogger(__name__)
 
 _NO_HINTS = {"grpo"}
 _NO_VOTES = {"opd", "opd-sampled"}
-DEMONSTRATION = "Answer in this way:\n"
-"""stands before a reply that the person wrote themselves"""
 LONG = 20_000
 """characters of a request above which hinted prompts are tokenised in a thread"""
 
@@ -36,7 +35,7 @@ class Crediting:
 
     def __init__(self, config: RunConfig, ledger: Ledger, chat: Chat, buffer: Buffer) -> None:
         self._config, self._ledger, self._chat, self._buffer = config, ledger, chat, buffer
-        self.groups = groups.Groups()
+        self.groups, self.guard = groups.Groups(), Guard(config.guard)
         self.refuses: Callable[[Turn], str] = lambda turn: ""
         """why nothing may be learned of a turn"""
         if config.credit.kind not in credit.TABLE and config.plugin_name:
@@ -129,7 +128,7 @@ class Crediting:
         refusal = self.refuses(turn) or self._buffer.refusal(sample, in_group=in_group)
         if refusal == "no_signal":
             refusal = "neutral" if is_neutral else _named(signal, why_none)
-        if refusal:
+        if refusal := refusal or self._held(turn, signal):
             self._ledger.skip(turn.id, refusal)
             return
         self._put(turn, sample)
@@ -139,6 +138,17 @@ class Crediting:
             self._ledger.journal.put_sample(sample)
             self._ledger.move(turn.id, TurnState.QUEUED, "waits for a step")
         self._buffer.add(sample)
+
+    def _held(self, turn: Turn, signal: Signal) -> str:
+        """Return why a person has to look first; what they have released is let through."""
+        journal, hints = self._ledger.journal, signal.hints if self._uses_hints else ()
+        trace = journal.trace(turn.trace_id)
+        why = self.guard.holds(turn, journal.signals(turn.id), hints,
+                               is_task=bool(trace and trace.task_id))
+        if not why or journal.has_event(HELD, turn.id, _released(signal)):
+            return ""
+        self.guard.counts["held"] += 1
+        return why
 
     async def _hints(self, turn: Turn, hints: Sequence[str]) -> list[np.ndarray]:
         made = []
@@ -206,6 +216,24 @@ class Crediting:
         after = self._ledger.get(turn.id)
         return after is not None and after.state is TurnState.QUEUED
 
+    async def release(self, turn: Turn) -> str:
+        """Credit a held turn as if nothing had been found; a group that it was of is over."""
+        signal = self._all_said(turn.id, Signal(turn.id, PERSON, None))
+        with self._ledger.journal.write():
+            # the same words pass again where a crash comes before the sample is written
+            self._ledger.journal.put_event(HELD, turn.id, _released(signal))
+            again = self._ledger.move(turn.id, TurnState.JUDGING, "released by the person")
+        assert again is not None, "a held turn is known"
+        self.guard.counts["released"] += 1
+        await self._credit_alone(again, signal)
+        after = self._ledger.get(turn.id)
+        return after.status if after else "forgotten"
+
+    def drop(self, turn: Turn) -> None:
+        """Never learn a held turn; what was said of it stays in the journal."""
+        self.guard.counts["dropped"] += 1
+        self._ledger.skip(turn.id, f"dropped: {turn.reason.removeprefix(HELD + ': ')}")
+
     def take_back(self, turn: Turn, why: str) -> bool:
         """Take a turn's waiting sample out; False when a step has it already."""
         ids = [w.sample.id for w in self._buffer.waiting.values() if w.sample.turn_id == turn.id]
@@ -217,6 +245,11 @@ class Crediting:
 
 def _process(signal: Signal) -> float | None:
     return signal.number if signal.vote is None else float(signal.vote)
+
+
+def _released(signal: Signal) -> str:
+    """Names what was released: other words about the same turn are held anew."""
+    return f"released {speech.digest([signal.vote, signal.number, sorted(signal.hints)]).hex()}"
 
 
 def _named(signal: Signal, why: str) -> str:

@@ -11,16 +11,19 @@ from typing import Any
 
 from claw.engine.actor import exporting, forgetting
 from claw.engine.actor.consent import NEVER
+from claw.engine.actor.ledger import is_held
 from claw.engine.actor.parts import Parts
 from claw.engine.actor.views import Views
 from claw.records import DEFAULT_OWNER, Version
 from claw.sdk.app import EngineError
 
-QUESTIONS = ("look", "pause", "exclude", "forget", "export")
+QUESTIONS = ("look", "pause", "exclude", "quarantine", "forget", "export")
+MAX_AT_ONCE = 1000
+"""held turns that one question releases or drops"""
 
 
 class Desk:
-    """Answers `look`, `pause`, `exclude`, `forget` and `export` (docs/wire.md)."""
+    """Answers each of `QUESTIONS` (docs/wire.md)."""
 
     def __init__(self, parts: Parts, run_dir: Path) -> None:
         self._parts, self._run_dir = parts, run_dir
@@ -36,6 +39,9 @@ class Desk:
                 return {"until": self._parts.consent.pause(owner, float(fields["seconds"]))}
             case "exclude":
                 return self._exclude(str(fields["trace_id"]), bool(fields.get("on", True)), owner)
+            case "quarantine":
+                return await self._quarantine(
+                    str(fields["do"]), [str(id) for id in fields.get("turn_ids") or ()], owner)
             case "forget":
                 return await self._forget(str(fields["session"]), owner,
                                           only_look=bool(fields.get("only_look")))
@@ -80,6 +86,26 @@ class Desk:
         self._parts.consent.exclude(trace_id, is_excluded=is_excluded)
         taken = self._parts.take_back(trace_id, NEVER) if is_excluded else 0
         return {"trace_id": trace_id, "is_excluded": is_excluded, "taken_back": taken}
+
+    async def _quarantine(self, do: str, turn_ids: list[str], owner: str) -> dict[str, Any]:
+        """Release or drop held turns of the owner; all of them where none is named."""
+        if do not in ("release", "drop"):
+            raise EngineError(400, f"a held turn is released or dropped; found {do!r}", param="do")
+        ledger, crediting = self._parts.ledger, self._parts.crediting
+        held = [id for id, whose in ledger.held.items() if whose == owner]
+        for id in turn_ids:
+            if id not in held:
+                raise EngineError(404, f"no held turn is called {id[:200]!r}", param="turn_ids",
+                                  code="turn_not_found")
+        done = {}
+        for id in (turn_ids or held)[:MAX_AT_ONCE]:
+            turn = ledger.get(id)
+            if turn is None or not is_held(turn):
+                continue  # somebody else was quicker
+            if do == "drop":
+                crediting.drop(turn)
+            done[id] = "dropped" if do == "drop" else await crediting.release(turn)
+        return {"done": done}
 
     async def _forget(self, name: str, owner: str, *, only_look: bool) -> dict[str, Any]:
         """Remove a conversation, by the client's name for it, its trace id, or one of its turns.

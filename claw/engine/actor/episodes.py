@@ -173,7 +173,7 @@ class Episodes:
 
     def _heard(self, trace_id: str, peer: bytes) -> None:
         if episode := self._groups.episodes.get(trace_id):
-            episode.peer, episode.heard = peer, time.time()
+            episode.peer, episode.heard = peer, time.monotonic()
 
     async def peer_gone(self, peer: bytes) -> None:
         """A runner died: its own episodes end, nobody else's."""
@@ -182,7 +182,7 @@ class Episodes:
 
     async def tend(self) -> None:
         """Credit groups whose wait is over; end episodes whose runner never came back."""
-        limit = time.time() - self._config.wire.dead_after_s
+        limit = time.monotonic() - self._config.wire.dead_after_s
         for episode in self._groups.of_peer(b""):
             if episode.heard < limit:
                 await self._close(episode.trace.id, _cancelled("its runner is gone"))

@@ -20,9 +20,10 @@ from claw.engine.actor.generation import Generation, engine_error
 from claw.engine.actor.meter import Charge, Meter
 from claw.engine.actor.policy import Policy, new_call
 from claw.engine.actor.published import Published
+from claw.engine.actor.store import NoRoom
 from claw.engine.wire import Message
 from claw.errors import WireError
-from claw.records import End
+from claw.records import End, Turn
 from claw.sdk.app import Ask, EngineError
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,9 @@ MAX_ASKS = 4096
 """asks in hand at once, over all runners"""
 KEEP_S = 10.0
 """an answer stays so long after its end, for a client that asks again"""
+
+NO_ROOM_S = 10.0
+"""after which a client may ask again when the journal could not be written"""
 
 Send = Callable[[bytes, Message], Awaitable[None]]
 
@@ -49,6 +53,8 @@ class Gateway:
         self._asks: dict[tuple[bytes, str], asyncio.Task[None]] = {}
         self._heard_before: dict[tuple[bytes, str], Answer] = {}
         """answers by who asked: a lost answer is asked for again under the same id"""
+        self._owed: dict[str, tuple[Turn, Call, str]] = {}
+        """turns without an answer whose end is not written yet, and why they have none"""
         self._opening = asyncio.Lock()
         self.on_episode_turn: Callable[[str, str], None] = lambda trace_id, turn_id: None
 
@@ -102,6 +108,9 @@ class Gateway:
         except WireError as error:
             refused = request.bad(f"not an ask: {error}", "ask")
             await self._send(peer, Message("turn.error", message.id, error_fields(refused)))
+        except NoRoom as error:
+            log.error("%s", error)
+            await self._send(peer, Message("turn.error", message.id, error_fields(_full(error))))
         except Exception as error:  # one ask's trouble must not end the others
             log.exception("an ask failed")
             broken = EngineError(500, f"claw failed: {type(error).__name__}", type="server_error")
@@ -174,14 +183,15 @@ class Gateway:
                 return
         except asyncio.CancelledError:
             self._talk.sessions.fail(opened.node)
-            await self._generation.abandon(turn, call, "cancelled")
+            await self._abandon(turn, call, "cancelled")
             answer.fail(EngineError(499, "the asker went away", type="server_error"))
             return
         except Exception as error:  # our bug: the turn ends, the actor goes on
             log.exception("turn %s failed", turn.id)
             self._talk.sessions.fail(opened.node)
-            await self._generation.abandon(turn, call, f"failed: {type(error).__name__}")
-            answer.fail(EngineError(500, "claw failed at this turn", type="server_error"))
+            answer.fail(_full(error) if isinstance(error, NoRoom) else
+                        EngineError(500, "claw failed at this turn", type="server_error"))
+            await self._abandon(turn, call, f"failed: {type(error).__name__}")
             return
         done, raw, finish = made
         self._talk.answered(opened, done, raw)
@@ -194,6 +204,21 @@ class Gateway:
                    finish_reason=str(finish), usage=usage,
                    version=int(c.versions[-1]) if len(c.versions) else 0)
 
+    async def _abandon(self, turn: Turn, call: Call, reason: str) -> None:
+        self._owed[turn.id] = (turn, call, reason)
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Write the end of turns that have no answer; where there is no room, again later."""
+        for id in list(self._owed):
+            if (owed := self._owed.pop(id, None)) is None:
+                continue  # somebody else settles it
+            try:
+                await self._generation.abandon(*owed)
+            except NoRoom:
+                self._owed[id] = owed
+                return
+
     # --- ends --------------------------------------------------------------------------------
 
     def end_session(self, session: str, owner: str) -> dict[str, Any]:
@@ -205,9 +230,10 @@ class Gateway:
         trace = self._talk.end(trace_id, End.CLOSED)
         return {"ended": trace.id if trace else ""}
 
-    def tend(self) -> None:
+    async def tend(self) -> None:
         """Let go of answers that everybody has."""
-        now = time.time()
+        await self._settle()
+        now = time.monotonic()
         for id, answer in list(self._answers.items()):
             if answer.over_at and not answer.askers and now - answer.over_at > KEEP_S:
                 del self._answers[id]
@@ -225,6 +251,11 @@ class Gateway:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _full(error: NoRoom) -> EngineError:
+    return EngineError(503, error.what, type="server_error", code="disk_full",
+                       retry_after_s=NO_ROOM_S)
 
 
 def _end_unheard(begin: "asyncio.Future[Answer]") -> None:

@@ -27,7 +27,7 @@ class Episode:
     """by turn id: which step of the episode it is, whatever became of the turns before it"""
     signals: dict[str, Signal] = field(default_factory=dict)
     """by turn id; a turn that was skipped has none"""
-    heard: float = field(default_factory=time.time)
+    heard: float = field(default_factory=time.monotonic)
 
     def is_judged(self, is_settled: Callable[[str], bool]) -> bool:
         """Whether it has ended and nothing of it is still to be judged."""
@@ -66,7 +66,7 @@ class Groups:
         episode = self.episodes.get(trace.id)
         if episode is not None:
             episode.trace = trace
-            self._groups[trace.group or trace.id].ended_at = time.time()
+            self._groups[trace.group or trace.id].ended_at = time.monotonic()
         return episode
 
     def leave(self, episode: Episode) -> None:
@@ -75,7 +75,7 @@ class Groups:
         self.episodes.pop(trace.id, None)
         group = self._groups[trace.group or trace.id]
         group.episodes.remove(episode)
-        group.ended_at = time.time()
+        group.ended_at = time.monotonic()
 
     def take_complete(
         self, is_settled: Callable[[str], bool], now: float | None = None
@@ -84,7 +84,7 @@ class Groups:
 
         `is_settled` tells of a turn whether nothing will be said about it any more.
         """
-        now = time.time() if now is None else now
+        now = time.monotonic() if now is None else now
         done = [g for g in self._groups.values() if _is_complete(g, is_settled, now)]
         for group in done:
             del self._groups[group.name]

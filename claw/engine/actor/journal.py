@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from claw.engine import wire
+from claw.engine import faults, wire
 from claw.engine.actor.store import NAME, Store, to_json
 from claw.records import DEFAULT_OWNER, Sample, Signal, Trace, Turn, TurnState, Version
 
@@ -26,6 +26,7 @@ class Journal(Store):
 
     # --- traces and turns --------------------------------------------------------------------
 
+    @faults.around("journal.trace")
     def put_trace(self, trace: Trace, session: str = "") -> None:
         """Write a trace; `session` is the id a client named, if any."""
         body = to_json(wire.pack(trace)[0])
@@ -37,6 +38,7 @@ class Journal(Store):
                  str(trace.end or ""), body),
             )
 
+    @faults.around("journal.turn")
     def put_turn(
         self, turn: Turn, *, parent: str = "", render: dict[str, Any] | None = None
     ) -> None:
@@ -59,6 +61,7 @@ class Journal(Store):
             self.put_parts(turn.id, "next", turn.next_state)
             self.put_arrays(turn.id, arrays)
 
+    @faults.around("journal.completion")
     def put_completion(self, turn: Turn) -> None:
         """Write what a finished turn added: completion, reply, state. The request is stored."""
         fields, arrays = wire.pack(replace(turn, messages=(), tools=(), next_state=()))
@@ -70,6 +73,7 @@ class Journal(Store):
             )
             self.put_arrays(turn.id, arrays)
 
+    @faults.around("journal.state")
     def put_state(self, turn: Turn) -> None:
         """Write the state and reason of a turn."""
         with self.write() as db:
@@ -78,6 +82,7 @@ class Journal(Store):
                 (str(turn.state), turn.reason, time.time(), turn.id),
             )
 
+    @faults.around("journal.next")
     def put_next(self, turn: Turn) -> None:
         """Write the next state of a turn together with its new state."""
         with self.write():
@@ -138,6 +143,13 @@ class Journal(Store):
                          " LEFT JOIN traces tr ON tr.id=t.trace_id GROUP BY 1, 2", DEFAULT_OWNER)
         return {(owner, state): n for owner, state, n in rows}
 
+    def held(self, reason: str) -> dict[str, str]:
+        """Return the skipped turns with a reason that begins so, and their owners, oldest first."""
+        return dict(self.read(
+            "SELECT t.id, COALESCE(tr.owner, ?) FROM turns t LEFT JOIN traces tr ON"
+            " tr.id=t.trace_id WHERE t.state=? AND t.reason LIKE ? ORDER BY t.rowid",
+            DEFAULT_OWNER, str(TurnState.SKIPPED), f"{reason}:%"))
+
     def _turn(self, id: str, body: str, state: str, reason: str) -> Turn:
         fields = json.loads(body) | {"state": state, "reason": reason}
         turn = wire.unpack(Turn, fields, self.arrays(id))
@@ -149,6 +161,7 @@ class Journal(Store):
 
     # --- signals, samples --------------------------------------------------------------------
 
+    @faults.around("journal.signal")
     def put_signal(self, signal: Signal) -> None:
         body = to_json(wire.pack(signal)[0])
         with self.write() as db:
@@ -161,6 +174,7 @@ class Journal(Store):
         rows = self.read("SELECT body FROM signals WHERE turn_id=? ORDER BY n", turn_id)
         return [_signal(json.loads(body)) for (body,) in rows]
 
+    @faults.around("journal.sample")
     def put_sample(self, sample: Sample) -> None:
         """Write a waiting sample."""
         fields, arrays = wire.pack(sample)
@@ -171,6 +185,7 @@ class Journal(Store):
             )
             self.put_arrays(sample.id, arrays)
 
+    @faults.around("journal.sample_state")
     def put_sample_state(
         self, ids: Iterable[str], state: str, *, reason: str = "", lease_id: str = ""
     ) -> None:
@@ -192,6 +207,7 @@ class Journal(Store):
             for id, created, lease, body in rows
         ]
 
+    @faults.around("journal.lease")
     def put_lease(
         self, id: str, state: str, version: int | None = None, update: Any = None
     ) -> None:
@@ -208,6 +224,7 @@ class Journal(Store):
 
     # --- versions, events, forgetting --------------------------------------------------------
 
+    @faults.around("journal.version")
     def put_version(self, version: Version) -> None:
         with self.write() as db:
             db.execute(
@@ -220,6 +237,7 @@ class Journal(Store):
         rows = self.read("SELECT body FROM versions ORDER BY owner, adapter, number")
         return [wire.unpack(Version, json.loads(body), {}) for (body,) in rows]
 
+    @faults.around("journal.event")
     def put_event(self, kind: str, subject: str, text: str) -> None:
         """Note something that happened to a turn, worker, trainer or version."""
         with self.write() as db:
@@ -228,12 +246,17 @@ class Journal(Store):
                 (time.time(), kind, subject, text),
             )
 
+    def has_event(self, kind: str, subject: str, text: str) -> bool:
+        return bool(self.read("SELECT 1 FROM events WHERE subject=? AND kind=? AND text=? LIMIT 1",
+                              subject, kind, text))
+
     def pictures_of(self, trace_id: str) -> list[str]:
         """Return the digests of what the turns of a trace show."""
         return [digest for (digest,) in self.read(
             "SELECT DISTINCT digest FROM shown WHERE turn_id IN"
             " (SELECT id FROM turns WHERE trace_id=?)", trace_id)]
 
+    @faults.around("journal.meta")
     def put_meta(self, key: str, value: str) -> None:
         """Keep a small text that concerns the whole run."""
         with self.write() as db:
@@ -243,6 +266,7 @@ class Journal(Store):
         rows = self.read("SELECT value FROM meta WHERE key=?", key)
         return str(rows[0][0]) if rows else ""
 
+    @faults.around("journal.forget")
     def forget(self, trace_id: str) -> int:
         """Remove the words and numbers of a trace and all derived from them; return the turns."""
         with self.write() as db:

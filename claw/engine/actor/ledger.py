@@ -12,6 +12,8 @@ from typing import Any
 from claw.engine.actor.journal import Journal
 from claw.records import Completion, Message, Signal, Turn, TurnState, with_state
 
+HELD = "quarantine"
+"""so begins the reason of a skipped turn that a person has to look at"""
 LIVE = (TurnState.OPEN, TurnState.WAITING, TurnState.JUDGING, TurnState.QUEUED)
 BIG = 1 << 20
 """bytes of arrays and text above which a turn is written in a thread"""
@@ -23,12 +25,20 @@ class Ledger:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.live: dict[str, Turn] = {}
-        self.states: Counter[tuple[str, str]] = Counter(journal.states())
+        self.states: Counter[tuple[str, str]] = Counter()
         """turns by owner and state"""
+        self.held: dict[str, str] = {}
+        """turns that wait for a person to release or drop them, and their owners; oldest first"""
         self.reasons: Counter[str] = Counter()
         """why turns were skipped"""
         self.said: Counter[str] = Counter()
         """what judges said: `<judge>/+1`, `<judge>/abstained`, `<judge>/hints`"""
+        self.recount()
+
+    def recount(self) -> None:
+        """Count again what the journal holds: something was forgotten, or it is an earlier one."""
+        self.states = Counter(self.journal.states())
+        self.held = self.journal.held(HELD)
 
     def load(self) -> None:
         """Take the live turns of an earlier process into memory; open ones were interrupted."""
@@ -105,6 +115,9 @@ class Ledger:
     def _moved(self, old: Turn, new: Turn) -> None:
         self.states[old.owner, old.state] -= 1
         self.states[new.owner, new.state] += 1
+        self.held.pop(new.id, None)
+        if is_held(new):
+            self.held[new.id] = new.owner
         if new.state is TurnState.SKIPPED:
             self.reasons[new.reason.partition(":")[0]] += 1
         if new.state in LIVE:
@@ -119,6 +132,11 @@ class Ledger:
             if owner in ("", whose):
                 found[str(state)] += n
         return {state: n for state, n in found.items() if n}
+
+
+def is_held(turn: Turn) -> bool:
+    """Whether a person has to look at the turn before it may teach."""
+    return turn.state is TurnState.SKIPPED and turn.reason.startswith(f"{HELD}:")
 
 
 def _may_follow(turn: Turn) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from claw.config import RunConfig
-from claw.engine.actor import forgetting, judges
+from claw.engine.actor import forgetting, guard, judges
 from claw.engine.actor.album import Album
 from claw.engine.actor.better import Better
 from claw.engine.actor.buffer import Buffer
@@ -57,7 +57,10 @@ class Parts:
         self.chat = Chat(model_dir)
         self._open_album(model_dir)
         self.ledger = Ledger(self.journal)
-        self.buffer = Buffer(config.async_.max_staleness, masks=config.async_.stale == "mask")
+        g = config.guard
+        self.buffer = Buffer(config.async_.max_staleness, masks=config.async_.stale == "mask",
+                             shares={"conversation": g.conversation_share, "hint": g.hint_share})
+        self.buffer.sources = lambda sample: guard.sources(self.journal, sample)
         self.published = Published(self.journal)
         self.consent = Consent(self.journal)
         w = config.worker
@@ -117,7 +120,7 @@ class Parts:
         self.hindsight.load()
         self.episodes.load()
         for sample, created, _ in self.journal.samples("waiting"):
-            self.buffer.add(sample, created)
+            self.buffer.add(sample, began - max(time.time() - created, 0.0))
         self.buffer.restore([(s, lease) for s, _, lease in self.journal.samples("leased")])
         ended = [t for t in self.ledger.live.values()
                  if t.state is TurnState.WAITING and t.trace_id not in self.talk.traces]
@@ -135,7 +138,7 @@ class Parts:
         )
 
     async def tend(self) -> None:
-        self.open_gateway.tend()
+        await self.open_gateway.tend()
         self.better.context = self.open_gateway.context
         self.better.tend()
         self.talk.end_idle()
@@ -158,7 +161,7 @@ class Parts:
         if self.chat.album is not None:
             self.chat.album.forget(d for t in trace_ids for d in self.journal.pictures_of(t))
         forgotten = forgetting.forget(self.journal, trace_ids)
-        self.ledger.states = Counter(self.journal.states())
+        self.ledger.recount()
         return forgotten
 
     def take_back(self, trace_id: str, why: str) -> int:
@@ -205,7 +208,8 @@ class Parts:
 
     def status(self, owner: str = DEFAULT_OWNER) -> dict[str, Any]:
         """Return the state of everything but the trainer, as plain values; versions of `owner`."""
-        warnings = [self.talk.kinds.warning(), self.talk.names.warning()]
+        held = Counter(o for o in self.ledger.held.values() if owner in (DEFAULT_OWNER, o))
+        warnings = [self.talk.kinds.warning(), self.talk.names.warning(), _waiting(held[owner])]
         leased = sum(len(lease.samples) for lease in self.buffer.leases.values())
         workers = self.policy.status()
         return {
@@ -213,9 +217,11 @@ class Parts:
             "served_version": _served(workers, owner),
             "versions": self.published.rows(),
             "workers": workers,
+            "lost_workers": self.policy.lost(),
             "turns": self.ledger.counts("" if owner == DEFAULT_OWNER else owner),
             "skipped": dict(self.ledger.reasons),
             "samples": {"waiting": len(self.buffer.waiting), "leased": leased,
+                        "oldest_s": round(self.buffer.oldest_s(), 1),
                         "by_owner": self.buffer.by_owner()},
             "sessions": {"open": len(self.sessions), "by": dict(self.sessions.counts),
                          "named_by": dict(self.talk.names.counts)},
@@ -225,6 +231,10 @@ class Parts:
             "judged": dict(self.judging.counts),
             "judging": self.judging.status(),
             "signals": dict(self.ledger.said),
+            "guard": dict(self.crediting.guard.counts) | {
+                "tool_hints": self.judging.counts["tool_hints"]} | {
+                f"over_{kind}_share": n for kind, n in self.buffer.over.items()},
+            "quarantine": dict(held),
             "episodes": self.episodes.status(),
             "context": self.open_gateway.context,
             "takes_tools": self.chat.takes_tools,
@@ -232,6 +242,11 @@ class Parts:
             "paused_until": self.consent.paused_until(owner),
             "warnings": [warning for warning in warnings if warning],
         }
+
+
+def _waiting(num_held: int) -> str:
+    return "" if not num_held else (f"{num_held} turns were held back and teach nothing until you "
+                                    "have looked: claw quarantine list")
 
 
 def _served(workers: list[dict[str, Any]], of: str) -> int:

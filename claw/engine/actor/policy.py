@@ -27,6 +27,9 @@ MUCH_BUSIER = 0.5
 STICKY = 10_000
 """sessions whose worker is remembered"""
 
+LOST = 64
+"""workers that died and are still named"""
+
 Send = Callable[[bytes, Message], Awaitable[None]]
 
 
@@ -69,6 +72,8 @@ class Policy:
         self._by_wire: dict[str, Call] = {}
         self._sticky: OrderedDict[str, bytes] = OrderedDict()
         self._silenced: deque[str] = deque(maxlen=1000)
+        self._lost: OrderedDict[bytes, float] = OrderedDict()
+        """workers that were taken for dead and are not back, and when they were heard last"""
 
     # --- asking ------------------------------------------------------------------------------
 
@@ -193,7 +198,7 @@ class Policy:
             case "worker.hello":
                 await self._hello(peer, message)
             case "worker.beat":
-                self._beat(worker, message)
+                await self._beat(peer, worker, message)
             case "worker.bye":
                 await self._lose(worker, "its worker left")
             case "generate.chunk":
@@ -215,14 +220,16 @@ class Policy:
         if old is not None and old.pid == pid:
             worker.calls = old.calls  # the same process says hello again
         self.workers[peer] = worker
+        self._lost.pop(peer, None)
         log.info("worker %s of pid %d, room for %d", worker.kind, pid, room)
         if old is not None and old.pid != pid:
             await self._again(list(old.calls.values()), "its worker was restarted")
         await self._dispatch()
 
-    def _beat(self, worker: Worker | None, message: Message) -> None:
-        if worker is None:
-            raise WireError("a heartbeat from a worker that never said hello")
+    async def _beat(self, peer: bytes, worker: Worker | None, message: Message) -> None:
+        if worker is None:  # taken for dead while it stood still, though its connection held
+            await self._send(peer, Message("worker.who"))
+            return
         worker.versions = list(message.get("versions") or [])
         worker.tokens_per_s = float(message.get("tokens_per_s") or 0.0)
 
@@ -284,6 +291,9 @@ class Policy:
             if now - worker.seen > self._dead_after_s:
                 log.warning("worker of pid %d is silent; it counts as dead", worker.pid)
                 self.counts["dead"] += 1
+                self._lost[worker.peer] = worker.seen
+                while len(self._lost) > LOST:
+                    self._lost.popitem(last=False)
                 await self._lose(worker, "its worker died")
         await self._dispatch()
 
@@ -313,11 +323,22 @@ class Policy:
                 self._waiting.appendleft(call)
 
     def status(self) -> list[dict[str, Any]]:
+        now = time.monotonic()
         return [
-            {"pid": w.pid, "kind": w.kind, "running": len(w.calls), "room": w.room,
-             "context": w.context, "versions": w.versions, "tokens_per_s": w.tokens_per_s}
+            {"name": _name(w.peer), "pid": w.pid, "kind": w.kind, "running": len(w.calls),
+             "room": w.room, "context": w.context, "versions": w.versions,
+             "tokens_per_s": w.tokens_per_s, "silent_s": round(now - w.seen, 1)}
             for w in self.workers.values()
         ]
+
+    def lost(self) -> dict[str, float]:
+        """Workers that were taken for dead and are not back: for how long they are silent."""
+        now = time.monotonic()
+        return {_name(peer): round(now - seen, 1) for peer, seen in self._lost.items()}
+
+
+def _name(peer: bytes) -> str:
+    return peer.decode(errors="replace")
 
 
 def new_call(

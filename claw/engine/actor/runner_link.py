@@ -64,7 +64,7 @@ class RunnerLink:
                 self._gateway.cancel(peer, message.id)
             case ("feedback" | "session.end" | "trace.open" | "trace.next" | "trace.end"
                   | "status" | "settings" | "rollback" | "look" | "pause" | "exclude"
-                  | "forget" | "export" | "end"):
+                  | "quarantine" | "forget" | "export" | "end"):
                 self._begin(peer, message)
             case _:
                 return False
@@ -138,6 +138,10 @@ class RunnerLink:
         said = await self._parts.crediting.feedback(
             turn, value, str(message.get("text") or ""), str(message.get("edit") or ""))
         return {"turn_id": turn.id, "status": said}
+
+    def silent_s(self) -> list[float]:
+        """For how long each runner has said nothing."""
+        return [round(time.monotonic() - seen, 1) for seen in self.peers.values()]
 
     async def tend(self) -> None:
         """Find runners that are gone; what they had in hand ends, and nothing else."""

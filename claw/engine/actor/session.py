@@ -50,7 +50,7 @@ class Sessions:
 
         `trace_id` names an episode: its requests are never retries or regenerations of another.
         """
-        now = time.time() if now is None else now
+        now = time.monotonic() if now is None else now
         keys = keys_of(messages, owner, trace_id or session, extra)
         place = self._place(messages, keys, owner, session, trace_id, now)
         self.counts[place.rule] += 1
@@ -130,7 +130,7 @@ class Sessions:
         now: float | None = None,
     ) -> list[Conversation]:
         """Know a new trace; return conversations that had to be forgotten to make room."""
-        now = time.time() if now is None else now
+        now = time.monotonic() if now is None else now
         self._open[trace_id] = Conversation(trace_id, owner, session, seen=now,
                                             is_episode=is_episode)
         if session:
@@ -172,7 +172,7 @@ class Sessions:
         """Know the reply of a turn, so that later requests can continue it."""
         node.own = speech.key(reply)
         node.reply = speech.digest([node.request.hex(), node.own.hex()])
-        node.raw, node.done_at = raw, time.time() if now is None else now
+        node.raw, node.done_at = raw, time.monotonic() if now is None else now
         if node.trace_id in self._open:
             self._replies.setdefault(node.reply, []).append(node)
             self.touch(node.trace_id, now)
@@ -183,7 +183,7 @@ class Sessions:
 
     def touch(self, trace_id: str, now: float | None = None) -> None:
         if trace_id in self._open:
-            self._open[trace_id].seen = time.time() if now is None else now
+            self._open[trace_id].seen = time.monotonic() if now is None else now
             self._open[trace_id].is_idle = False
             self._open.move_to_end(trace_id)
 
@@ -193,7 +193,7 @@ class Sessions:
 
     def idle(self, now: float | None = None) -> list[str]:
         """Return, once each, people's conversations that have been silent too long."""
-        now = time.time() if now is None else now
+        now = time.monotonic() if now is None else now
         found = []
         for id, conversation in self._open.items():
             if now - conversation.seen < self.idle_s:
@@ -202,6 +202,11 @@ class Sessions:
                 conversation.is_idle = True
                 found.append(id)
         return found
+
+    def not_idle(self, trace_ids: list[str]) -> None:
+        """The ends of these conversations could not be written: idle() names them again."""
+        for id in trace_ids:
+            self._open[id].is_idle = False
 
     def known(self, trace_id: str) -> Conversation | None:
         """Return a conversation that is in memory, also an idle one."""

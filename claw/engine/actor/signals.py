@@ -14,8 +14,9 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from claw.config import JudgeConfig
-from claw.engine.actor import speech
+from claw.engine.actor import speech, suspect
 from claw.engine.actor.ledger import Ledger
+from claw.engine.actor.store import NoRoom
 from claw.errors import Boundary, BoundaryError, boundary
 from claw.records import Message, Signal, Turn
 from claw.sdk.judging import Case, Judge, Verdict
@@ -26,12 +27,20 @@ PERSON = "person"
 """the judge's name of explicit feedback; it outranks every other"""
 HINDSIGHT = "hindsight"
 """the judge's name of what a whole conversation shows; a person's word on a turn outranks it"""
+NO_ROOM_S = 2.0
+"""a judgement that could not be written is tried again"""
+DEMONSTRATION = "Answer in this way:\n"
+"""begins a hint that is a reply as the person would have written it"""
 MAX_QUEUE = 10_000
 MIN_HINT = 10
 """characters; a hint is longer"""
 MAX_HINT = 1000
 COPIED_WORDS = 8
 """so many words in a row that also stand in tool output make a hint suspect"""
+LEAST_COPIED = 5
+"""words of a hint that is compared with what tools said before the reply: of so much text"""
+TOOL_MESSAGES, TOOL_CHARS = 16, 50_000
+"""newest tool outputs that a hint is compared with, and characters of each"""
 
 OnSignal = Callable[[Turn, Signal], Awaitable[None]]
 
@@ -72,11 +81,23 @@ class Judging:
     async def _work(self) -> None:
         while True:
             turn, about = await self._queue.get()
+            while not await self._is_over(turn, about):
+                await asyncio.sleep(NO_ROOM_S)
+
+    async def _is_over(self, turn: Turn, about: dict[str, Any]) -> bool:
+        """Judge a turn; False when there was no room in the journal for what came of it."""
+        try:
             try:
                 await self._one(turn, about)
+            except NoRoom:
+                raise
             except Exception as error:  # one turn's trouble must not end the judging of others
                 log.exception("judging of %s failed", turn.id)
                 self._ledger.skip(turn.id, f"judge_failed: {type(error).__name__}")
+        except NoRoom as error:
+            log.error("%s is judged again: %s", turn.id, error.found)
+            return False
+        return True
 
     async def _one(self, turn: Turn, about: dict[str, Any]) -> None:
         if self._judge is None:
@@ -102,7 +123,10 @@ class Judging:
                 # a judge has its own deadline; this one is for a judge that ignores it
                 verdict = await asyncio.wait_for(judge.judge(case),
                                                  self._config.deadline_s * 1.5 + 5)
-                return read_verdict(verdict, turn, judge.name, self._config.max_hints)
+                signal = read_verdict(verdict, turn, judge.name, self._config.max_hints)
+                self.counts["tool_hints"] += sum(
+                    isinstance(h, str) and is_smuggled(h, turn) for h in verdict.hints)
+                return signal
         finally:
             self._num_asked += 1
             self._seconds += time.perf_counter() - began
@@ -135,28 +159,34 @@ def read_verdict(verdict: Verdict, turn: Turn, judge: str, max_hints: int) -> Si
 
 def good_hints(hints: Sequence[Any], turn: Turn, max_hints: int) -> tuple[str, ...]:
     """Return the hints fit to teach: long enough, no copy of the answer, nothing a tool said."""
-    answer = _plain(speech.shown(turn.reply or {}))
+    answer = suspect.plain(speech.shown(turn.reply or {}))
     kept: dict[str, str] = {}
     for hint in hints:
         if not isinstance(hint, str):
             continue
-        plain = _plain(hint)
+        plain = suspect.plain(hint)
         if not MIN_HINT < len(hint.strip()) <= MAX_HINT or _is_copy(plain, answer):
             continue
-        if not from_tools(hint, turn.next_state):
+        if not is_smuggled(hint, turn):
             kept.setdefault(plain, hint.strip())
     return tuple(kept.values())[:max_hints]
 
 
-def from_tools(hint: str, messages: Sequence[Message]) -> bool:
-    """Whether a hint repeats what a tool said (an order smuggled into its output)."""
-    output = [speech.text(m.get("content")) for m in messages
+def is_smuggled(hint: str, turn: Turn) -> bool:
+    """Whether a hint is what a tool said after the turn, or before it."""
+    return from_tools(hint, turn.next_state) or from_tools(hint, turn.messages, least=LEAST_COPIED)
+
+
+def from_tools(hint: str, messages: Sequence[Message], *, least: int = 3) -> bool:
+    """Whether a hint of at least so many words repeats what a tool said (an order smuggled in).
+
+    Both in one form, so that neither invisible characters nor other widths of letters hide it.
+    """
+    output = [speech.text(m.get("content"))[:TOOL_CHARS] for m in messages
               if m.get("role") in ("tool", "function")]
-    return any(_shares_words(_plain(hint), _plain(said)) for said in output)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())
+    form = suspect.plain(hint)
+    return len(form.split()) >= least and any(
+        _shares_words(form, suspect.plain(said)) for said in output[-TOOL_MESSAGES:])
 
 
 def _is_copy(hint: str, answer: str) -> bool:
@@ -172,7 +202,7 @@ def _shares_words(hint: str, said: str) -> bool:
     words = hint.split()
     n = min(COPIED_WORDS, len(words))
     runs = (" ".join(words[i : i + n]) for i in range(len(words) - n + 1))
-    return n > 2 and any(run in said for run in runs)
+    return any(run in said for run in runs)
 
 
 def merged(signals: Sequence[Signal]) -> Signal | None:

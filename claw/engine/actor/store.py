@@ -16,11 +16,21 @@ from typing import Any
 
 import numpy as np
 
+from claw.engine import faults
 from claw.engine.actor.album import digests
 from claw.engine.actor.tables import FORMAT, PICTURES, SCHEMA
 from claw.errors import ClawError
 
 NAME = "journal.sqlite"
+
+
+class NoRoom(ClawError):
+    """The journal cannot grow: nothing is accepted until it can."""
+
+    def __init__(self, path: Path, error: sqlite3.OperationalError) -> None:
+        super().__init__("the journal cannot be written, so nothing new is accepted",
+                         found=f"{path}: {error}",
+                         do="free space on that disk, or make it writable; it is tried again then")
 
 
 class Store:
@@ -75,13 +85,19 @@ class Store:
             if self._db.in_transaction:
                 yield self._db
                 return
-            self._db.execute("BEGIN IMMEDIATE")
             try:
+                self._db.execute("BEGIN IMMEDIATE")
                 yield self._db
-            except BaseException:
-                self._db.execute("ROLLBACK")
+                faults.at("journal.commit.before")
+                self._db.execute("COMMIT")
+                faults.at("journal.commit.after")
+            except BaseException as error:
+                # a commit that fails leaves its transaction open, and later writes would join it
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                if isinstance(error, sqlite3.OperationalError) and _is_no_room(error):
+                    raise NoRoom(self.path, error) from error
                 raise
-            self._db.execute("COMMIT")
 
     def read(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._lock:
@@ -141,6 +157,12 @@ class Store:
 
 # ASCII: lone surrogates travel as escapes
 to_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+
+
+def _is_no_room(error: sqlite3.OperationalError) -> bool:
+    """Whether a write failed for the disk's sake: full, read-only, or failing."""
+    return error.sqlite_errorcode & 0xFF in (
+        sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
 
 
 def _array(dtype: str, shape: str, data: bytes) -> np.ndarray:

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from claw.engine import wire
+from claw.engine import faults, wire
 from claw.engine.actor.buffer import Buffer, Lease
 from claw.engine.actor.consent import Consent
 from claw.engine.actor.journal import Journal
 from claw.engine.actor.ledger import Ledger
 from claw.engine.actor.published import Published
+from claw.engine.actor.store import NoRoom
 from claw.engine.wire import Message
 from claw.errors import ClawError, WireError
 from claw.records import Sample, TurnState, Update, Version, VersionStatus
@@ -47,6 +48,8 @@ class TrainerLink:
         self.peer: bytes | None = None
         self.seen = 0.0
         self.status: dict[str, Any] = {}
+        self.held: dict[str, str] = {}
+        """owners of whom nothing is learned until a person has gone back, and why"""
         self._polls: dict[tuple[bytes, str], asyncio.Task[None]] = {}
         self._rollbacks: dict[str, asyncio.Future[Message]] = {}
 
@@ -60,7 +63,9 @@ class TrainerLink:
                 self._lease(peer, message)
             case "lease.ack":
                 self._ack(message)
+                faults.at("actor.acked.before")
                 await self._send(peer, Message("lease.acked", message.id))
+                faults.at("actor.acked.after")
             case "version.published":
                 self._put(wire.read_record(message, Version))
             case "rollback.done":
@@ -68,6 +73,7 @@ class TrainerLink:
             case "trainer.beat":
                 keys = ("step", "state", "seconds")
                 self.status = {k: message.get(k) for k in keys}
+                self.held = {str(o): str(why) for o, why in (message.get("held") or {}).items()}
             case _:
                 return False
         return True
@@ -75,6 +81,10 @@ class TrainerLink:
     def is_heard(self, within_s: float) -> bool:
         """Whether a trainer is there."""
         return self.peer is not None and time.monotonic() - self.seen <= within_s
+
+    def silent_s(self) -> float | None:
+        """For how long the trainer has said nothing; None: there never was one."""
+        return None if self.peer is None else round(time.monotonic() - self.seen, 1)
 
     # --- hello -------------------------------------------------------------------------------
 
@@ -97,7 +107,9 @@ class TrainerLink:
         for task in self._polls.values():
             task.cancel()
         self._journal.put_event("trainer", "hello", f"step {step}, released {len(released)}")
+        faults.at("actor.welcome.before")
         await self._send(peer, Message("trainer.welcome", message.id, {"released": released}))
+        faults.at("actor.welcome.after")
         for version in versions:
             if version.status is VersionStatus.PUBLISHED and self._is_refused(version):
                 await self.tell_refused(version)  # it did not hear of it before its last end
@@ -133,12 +145,18 @@ class TrainerLink:
     ) -> None:
         until = time.monotonic() + poll_s
         while True:
-            lease = self._open_lease() or self._take(max_samples, max_wait_s, not_of)
+            try:
+                lease = self._open_lease() or self._take(max_samples, max_wait_s, not_of)
+            except NoRoom as error:
+                log.error("no step: %s", error)
+                lease = None
             if lease is not None:
+                faults.at("actor.lease.before")
                 await self._send(peer, wire.samples_message(
                     "lease.samples", await self._buffer.seen(lease), id, lease_id=lease.id,
                     dropped=self._buffer.take_dropped(),
                 ))
+                faults.at("actor.lease.after")
                 return
             if time.monotonic() >= until:
                 await self._send(peer, Message("lease.empty", id))
@@ -160,13 +178,20 @@ class TrainerLink:
             max_samples, max_wait_s, paused=lambda o: o in not_of or self._is_paused(o))
         if lease is None:
             return None
+        try:
+            self._put_lease(lease)
+        except BaseException:  # one that the journal does not know would be trained twice
+            self._buffer.release(lease.id)
+            raise
+        return lease
+
+    def _put_lease(self, lease: Lease) -> None:
         with self._journal.write():
             self._journal.put_lease(lease.id, "open")
             ids = [s.id for s in lease.samples]
             self._journal.put_sample_state(ids, "leased", lease_id=lease.id)
             for sample in lease.samples:
                 self._ledger.move(sample.turn_id, TurnState.QUEUED, f"in {lease.id}")
-        return lease
 
     def _is_paused(self, owner: str) -> bool:
         return self._consent.paused_until(owner) > 0

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from claw.config import RunConfig
-from claw.engine.actor import speech
+from claw.engine.actor import speech, suspect
 from claw.engine.actor.album import digests
 from claw.engine.actor.chat import Chat
 from claw.engine.actor.journal import Journal
+from claw.engine.actor.ledger import HELD
 from claw.engine.actor.signals import merged
 from claw.engine.actor.store import NAME
 from claw.engine.monitor import METRICS
@@ -121,6 +122,18 @@ class Views:
             "kind_by": render.get("kind", ""), "temperature": turn.sampling.temperature,
             "signals": [_signal(s) for s in signals], "samples": samples,
         }
+
+    def _quarantine(self, journal: Journal, about: dict[str, Any], owner: str) -> dict[str, Any]:
+        """The turns that wait for the person, newest first, with the words that would teach."""
+        rows = journal.read(
+            f"{TURN_SQL} AND t.state=? AND t.reason LIKE ? ORDER BY t.updated DESC LIMIT ?",
+            owner, str(TurnState.SKIPPED), f"{HELD}:%", MAX_ROWS)
+        made = []
+        for row in rows:
+            signal = merged(journal.signals(row[0]))
+            hints = [suspect.masked(h) for h in signal.hints] if signal else []
+            made.append(_row(journal, *row) | {"words": hints})
+        return {"turns": made}
 
     def _picture(
         self, journal: Journal, about: dict[str, Any], owner: str
@@ -264,7 +277,7 @@ class Views:
 
 
 _LOOKS = ("turns", "turn", "conversations", "conversation", "versions", "version", "learning",
-          "picture")
+          "picture", "quarantine")
 
 
 def _row(

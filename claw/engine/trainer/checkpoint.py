@@ -6,6 +6,7 @@ Does not own: versions (weights). Safetensors and JSON only; the manifest comes 
 
 import dataclasses
 import json
+import logging
 import random
 import shutil
 from dataclasses import dataclass, field
@@ -16,12 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from claw.engine import wire
+from claw.engine import faults, wire
 from claw.engine.trainer import durable
 from claw.engine.trainer.model import Policy
 from claw.engine.trainer.optim import Optimiser
-from claw.errors import UsageError
+from claw.engine.versions import file_sha256
+from claw.errors import ClawError, UsageError
 from claw.records import Version
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 KEEP = 2
@@ -51,8 +55,11 @@ class Progress:
     left_out: dict[str, str] = field(default_factory=dict)
     """samples of last_lease that the newest step did not train, with the reason"""
     gate_first: float | None = None
+    held: str = ""
+    """why nothing is trained until a person has gone back to an earlier version"""
 
 
+@faults.around("trainer.checkpoint")
 def save(folder: Path, progress: Progress, policy: Policy, optim: Optimiser) -> Path:
     """Write a checkpoint under `folder` and remove all but the newest two."""
     ordinal = 1 + max((_ordinal(p) for p in _all(folder)), default=-1)
@@ -61,19 +68,54 @@ def save(folder: Path, progress: Progress, policy: Policy, optim: Optimiser) -> 
     path.mkdir(parents=True)
     numbers, arrays = _random_state()
     ema = {f"ema.{name}": t for name, t in policy.ema.items()}
+    faults.at("trainer.tensors.before")
     durable.save_tensors(path / TENSORS, optim.tensors() | ema | arrays)
+    faults.at("trainer.tensors.after")
     state = {"progress": _plain(progress), "num_steps": optim.num_steps, "random": numbers}
     durable.save_json(path / STATE, state)
-    sizes = {name: (path / name).stat().st_size for name in (TENSORS, STATE)}
-    durable.save_json(path / MANIFEST, {"format": FORMAT, "files": sizes})
+    files = [path / name for name in (TENSORS, STATE)]
+    faults.at("trainer.complete.before")
+    durable.save_json(path / MANIFEST, {
+        "format": FORMAT, "files": {f.name: f.stat().st_size for f in files},
+        "sha256": {f.name: file_sha256(f) for f in files},
+    })
+    faults.at("trainer.complete.after")
     for old in _all(folder)[:-KEEP]:
         shutil.rmtree(old, ignore_errors=True)
     return path
 
 
 def newest(folder: Path) -> Path | None:
-    """The newest complete checkpoint; one without a manifest or of another size is passed over."""
-    return next((p for p in reversed(_all(folder)) if _is_complete(p)), None)
+    """The newest whole checkpoint; None where none was ever finished.
+
+    ClawError: there are finished ones, and all of them are damaged.
+    """
+    found = _whole(folder)
+    return found[0] if found else None
+
+
+def num_damaged(folder: Path) -> int:
+    """How many checkpoints were finished after the newest whole one, and are damaged."""
+    found = _whole(folder)
+    return found[1] if found else 0
+
+
+def _whole(folder: Path) -> tuple[Path, int] | None:
+    damaged: dict[Path, str] = {}
+    for path in reversed(_all(folder)):
+        if not (path / MANIFEST).exists():
+            continue  # the process was killed while it wrote it
+        if not (why := _damage(path)):
+            return path, len(damaged)
+        log.error("the checkpoint %s is damaged: %s", path, why)
+        damaged[path] = why
+    if damaged:
+        raise ClawError(
+            "every checkpoint of the run is damaged",
+            found="; ".join(f"{path}: {why}" for path, why in damaged.items()),
+            do=f"put them back from a copy, or move {folder} away to begin with the first weights",
+        )
+    return None
 
 
 def load(path: Path, policy: Policy, optim: Optimiser, *, with_random: bool = True) -> Progress:
@@ -111,13 +153,22 @@ def _ordinal(path: Path) -> int:
     return int(path.name)
 
 
-def _is_complete(path: Path) -> bool:
+def _damage(path: Path) -> str:
+    """What is wrong with a finished checkpoint; empty for a whole one."""
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        files = manifest["files"] if manifest["format"] == FORMAT else {"": -1}
-        return all((path / name).stat().st_size == size for name, size in files.items())
-    except (OSError, ValueError, KeyError):
-        return False
+        if manifest["format"] != FORMAT:
+            return f"format {manifest['format']!r}, and this claw reads {FORMAT}"
+        sums = dict(manifest.get("sha256") or {})  # not of those that earlier ones of claw wrote
+        for name, size in manifest["files"].items():
+            file = path / name
+            if (found := file.stat().st_size) != size:
+                return f"{name} has {found} bytes instead of {size}"
+            if name in sums and file_sha256(file) != sums[name]:
+                return f"{name} has another sha256"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 # --- plain values ----------------------------------------------------------------------------

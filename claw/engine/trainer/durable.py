@@ -4,8 +4,10 @@ Owns: write under a temporary name, flush to the disk, rename, flush the folder.
 Does not own: what is in the files.
 """
 
+import errno
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,14 @@ def save_json(file: Path, value: Any) -> None:
         os.fsync(out.fileno())
     os.replace(part, file)
     sync(file.parent)
+
+
+def is_no_room(error: BaseException) -> bool:
+    """Whether a write failed for the disk's sake: full, over a quota, or read-only."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and (found := re.search(r"os error (\d+)", str(error))):
+        number = int(found[1])  # safetensors has an error of its own
+    return number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
 def sync(path: Path) -> None:

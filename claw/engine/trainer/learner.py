@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from claw.config import RunConfig
-from claw.engine import wire
+from claw.engine import faults, wire
 from claw.engine.monitor import Monitor
-from claw.engine.trainer import checkpoint, step, targets, weights
+from claw.engine.trainer import checkpoint, drift, step, targets, weights
 from claw.engine.trainer.batch import Pair
 from claw.engine.trainer.checkpoint import Progress
 from claw.engine.trainer.gate import Gate
@@ -57,6 +57,8 @@ class Shared:
     monitor: Monitor
     texts: list[Pair]
     canary_ids: np.ndarray
+    origin: drift.Reading | None = None
+    """what the first weights say of the texts"""
 
 
 class Learner:
@@ -67,10 +69,8 @@ class Learner:
         self.shelf = Shelf(shared.run_dir, owner)
         self.checkpoints = folder_of(shared.run_dir) / owner
         config = shared.config
-        self.gate = Gate(config.gate, shared.texts, config.train.micro_tokens)
+        self.gate = Gate(config.gate, shared.texts, config.train.micro_tokens, shared.origin)
         self.progress = Progress()
-        self.held = ""
-        """why nothing is trained: no worker serves what was gone back to"""
         self.seen: dict[str, targets.Seen] = {}
         """of the last step, by sample id: told with its acknowledgement, kept in no file here"""
 
@@ -79,6 +79,7 @@ class Learner:
     def begin(self, gate_first: float | None) -> Version:
         """Publish the weights in hand as version 0 and write the first checkpoint."""
         self.gate.first = gate_first
+        self.gate.before = self.gate.origin
         self.progress = Progress(gate_first=gate_first)
         first = self._publish(0, parent=None, note="before any training")
         self._adopt(first)
@@ -90,11 +91,13 @@ class Learner:
         found = checkpoint.newest(self.checkpoints)
         if found is None:
             return False
-        self.progress = checkpoint.read_progress(found)
+        p = checkpoint.read_progress(found)
+        # a version that was made since may serve already: its number is not given again
+        self.progress = replace(p, number=p.number + checkpoint.num_damaged(self.checkpoints))
         self.gate.first = self.progress.gate_first
         p = self.progress
-        if p.current and p.current.status is VersionStatus.REFUSED:
-            self.held = p.current.note
+        if p.current and p.current.status is VersionStatus.REFUSED and not p.held:
+            self.progress = replace(p, held=p.current.note)  # by an earlier claw
         self._prune()  # takes away a version whose step did not become durable
         return True
 
@@ -103,6 +106,14 @@ class Learner:
         found = checkpoint.newest(self.checkpoints)
         assert found is not None, "begin() writes the first checkpoint"
         checkpoint.load(found, self._shared.policy, self._shared.optim, with_random=with_random)
+
+    @property
+    def held(self) -> str:
+        """Why nothing is trained: no worker serves what was gone back to, or the drift is too far.
+
+        Empty while it learns.
+        """
+        return self.progress.held
 
     def told(self) -> dict[str, Any]:
         """What the actor is told of it at hello: it puts back every lease that is not durable."""
@@ -127,6 +138,7 @@ class Learner:
         p, shared = self.progress, self._shared
         assert p.current is not None, "begin() comes first"
         started = time.perf_counter()
+        self.gate.look_before(shared.policy)
         done = step.run(
             shared.policy, shared.optim, lease.samples, shared.config, version=p.current,
             seed=shared.config.seed * 1_000_003 + p.step, stop=stop,
@@ -136,7 +148,8 @@ class Learner:
             return self._skip(lease, done, total)
         verdict = self.gate.check(shared.policy)
         self.progress = replace(
-            p, step=p.step + 1, last_lease=lease.id, last_why=verdict.why, left_out=done.left_out
+            p, step=p.step + 1, last_lease=lease.id, last_why=verdict.why, left_out=done.left_out,
+            held=verdict.why if verdict.stops else "",
         )
         if verdict.why:
             version = self._refuse(verdict.why)
@@ -230,10 +243,11 @@ class Learner:
             return None
         if not known[number].note.startswith(BACK) and good in known and good != number:
             return self.roll_back(good, f"{BACK}v{good}: workers refuse v{number}")
-        self.held, self.progress = why, replace(self.progress, current=refused)
+        self.progress = replace(self.progress, current=refused, held=why)
         self._save()
         return None
 
+    @faults.around("trainer.rollback")
     def roll_back(self, to: int, note: str = "") -> Version:
         """Publish the weights of version `to` as a new version; moments start again.
 
@@ -248,9 +262,10 @@ class Learner:
             )
         weights.load(shared.policy, self.shelf.path(to))
         shared.optim.adopt()
+        self.gate.before = None
         made = self._publish(p.number + 1, parent=to, note=note or f"rollback to v{to}")
         self._adopt(made)
-        self.held = ""
+        self.progress = replace(self.progress, held="")
         self._save()
         shared.monitor.log({"train/rollback_to": float(to)}, p.total)
         return made

@@ -17,7 +17,7 @@ import time
 
 import zmq
 
-from claw.engine import parent, wire
+from claw.engine import faults, parent, wire
 from claw.errors import ClawError, WireError
 from claw.records import Version, new_id
 
@@ -48,6 +48,8 @@ class Link:
         self.stopping = threading.Event()
         self.requests: queue.Queue[wire.Message] = queue.Queue()
         """rollbacks and refusals that wait for the trainer"""
+        self.held: dict[str, str] = {}
+        """what heartbeats say of owners of whom nothing is learned, and why"""
         self._inbox: queue.Queue[wire.Message] = queue.Queue()
         self._beat = ("starting", 0, time.monotonic())
         self._parent = parent.pid()
@@ -65,15 +67,16 @@ class Link:
     # --- the trainer's thread ----------------------------------------------------------------
 
     def state(self, name: str, step: int) -> None:
-        """What heartbeats say from now on: waiting or training. A change is told at once."""
+        """What heartbeats say from now on, and since when. A change is told at once."""
         is_new = name != self._beat[0]
-        self._beat = (name, step, time.monotonic())
+        self._beat = (name, step, time.monotonic() if is_new else self._beat[2])
         if is_new:
             self.send(self._beat_message())
 
     def send(self, message: wire.Message) -> None:
         self._out.send_multipart([b"", *wire.encode(message)])
 
+    @faults.around("trainer.announce")
     def announce(self, version: Version) -> None:
         """Tell the workers (PUB) and the actor of a version; refused ones only the actor."""
         if version.status == "published":
@@ -157,7 +160,8 @@ class Link:
 
     def _beat_message(self) -> wire.Message:
         name, step, since = self._beat
-        fields = {"step": step, "state": name, "seconds": round(time.monotonic() - since, 3)}
+        fields = {"step": step, "state": name, "seconds": round(time.monotonic() - since, 3),
+                  "held": self.held}
         return wire.Message("trainer.beat", new_id("beat"), fields)
 
     def _try(self, socket: zmq.Socket, frames: list) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from claw import kernels
 from claw.config import RunConfig
+from claw.engine import faults
 from claw.engine.trainer import batch, loss, plan, score, targets
 from claw.engine.trainer.batch import MicroBatch
 from claw.engine.trainer.model import Policy
@@ -46,6 +47,7 @@ class Done:
     """what hinted teachers made of the samples, by id"""
 
 
+@faults.around("trainer.step")
 def run(
     policy: Policy, optim: Optimiser, samples: Sequence[Sample], config: RunConfig, *,
     version: Version, seed: int = 0, stop: Callable[[], bool] = lambda: False,

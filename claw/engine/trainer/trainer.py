@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from claw.config import RunConfig
-from claw.engine import wire
+from claw.engine import faults, wire
 from claw.engine.monitor import Monitor
-from claw.engine.trainer import heldout, model, weights
+from claw.engine.trainer import drift, durable, heldout, model, weights
 from claw.engine.trainer.learner import Learner, Lease, Shared, folder_of
 from claw.engine.trainer.link import Link, Stopped
 from claw.engine.trainer.optim import Optimiser
@@ -35,6 +35,10 @@ POLL_S = 1.0
 """how long the actor may hold a lease request; a rollback waits no longer than this"""
 
 
+NO_ROOM_S = 10.0
+"""after which a step that could not be saved is tried again"""
+
+
 class Trainer:
     """Everything that steps need, and the loop."""
 
@@ -45,8 +49,11 @@ class Trainer:
         self.policy = model.load(model_dir, config)
         self.optim = Optimiser(self.policy.parameters, config.train)
         texts = heldout.encode(model_dir)
+        # these are the first weights, also where a checkpoint is taken up after this
+        origin = (drift.read(self.policy, texts, config.train.micro_tokens)
+                  if config.gate.enabled else None)
         self.shared = Shared(config, run_dir, self.policy, self.optim, monitor, texts,
-                             heldout.canary(texts))
+                             heldout.canary(texts), origin)
         self.learners: dict[str, Learner] = {}
         self.learner = Learner(self.shared)
         """the one whose weights are in hand"""
@@ -77,6 +84,7 @@ class Trainer:
         self.learners[DEFAULT_OWNER] = self.learner
         self.learner.begin(self.learner.gate.first)
 
+    @faults.around("trainer.hello")
     def greet(self) -> None:
         """Say hello; the actor puts back every lease that is not durable."""
         fields = {"step": self.step, "learners": [one.told() for one in self.learners.values()]}
@@ -97,7 +105,13 @@ class Trainer:
             if lease is None:
                 continue
             self.link.state("training", self.step)
-            update, version, why = self.train(lease)
+            try:
+                update, version, why = self.train(lease)
+            except Exception as error:
+                if not durable.is_no_room(error):
+                    raise
+                self._wait_for_room(error)
+                continue
             self.link.state("waiting", self.step)
             self._acknowledge(lease, update, version, why)
             if not why:
@@ -108,7 +122,8 @@ class Trainer:
         return 0 < self.config.train.max_steps <= self.step
 
     def _lease(self) -> Lease | None:
-        held = sorted(owner for owner, one in self.learners.items() if one.held)
+        self.link.held = {owner: one.held for owner, one in self.learners.items() if one.held}
+        held = sorted(self.link.held)
         if len(held) == len(self.learners):
             return self._wait_for_a_person()
         train = self.config.train
@@ -127,11 +142,25 @@ class Trainer:
         if self.link.stopping.wait(POLL_S):
             raise Stopped
 
+    def _wait_for_room(self, error: Exception) -> None:
+        """The step did not become durable, so it never happened: its lease goes back."""
+        log.error("%s", ClawError(
+            "a step could not be saved, so it is undone", found=f"{self.run_dir}: {error}",
+            do="free space on that disk, or make it writable; the samples wait and are tried again",
+        ))
+        self.link.state("no room", self.step)
+        if self.link.stopping.wait(NO_ROOM_S):
+            raise Stopped
+        self.learner.recall()
+        self.learner.take_up(with_random=True)
+        self.greet()
+
     def train(self, lease: Lease) -> tuple[Update, Version, str]:
         """Make a lease's step: see `Learner.train`."""
         self._take_up(lease.samples[0].owner if lease.samples else DEFAULT_OWNER)
         return self.learner.train(lease, self.step, self.link.stopping.is_set)
 
+    @faults.around("trainer.ack")
     def _acknowledge(self, lease: Lease, update: Update, version: Version, why: str) -> None:
         message = wire.record_message(
             "lease.ack", update, new_id("ack"), lease_id=lease.id, version=wire.pack(version)[0],

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from claw.engine import sight, tensors, versions
+from claw.engine import faults, sight, tensors, versions
 from claw.engine.trainer import durable, score
 from claw.engine.trainer.model import Policy
 from claw.errors import UsageError
@@ -51,6 +51,7 @@ class Shelf:
         return self.folder / str(number)
 
 
+@faults.around("trainer.publish")
 def publish(
     policy: Policy, shelf: Shelf, *, number: int, parent: int | None, step: int,
     canary_ids: np.ndarray | None, status: VersionStatus = VersionStatus.PUBLISHED, note: str = "",
@@ -83,6 +84,7 @@ def publish(
     )
 
 
+@faults.around("trainer.weights")
 def _write_weights(policy: Policy, folder: Path) -> tensors.Checksums:
     """Write them; return the checksums of what is in memory, under the names in the files."""
     if policy.peft is None:
@@ -152,6 +154,7 @@ def _load_full(policy: Policy, folder: Path) -> None:
     policy.lm.load_state_dict(stored.state_dict())
 
 
+@faults.around("trainer.prune")
 def prune(
     shelf: Shelf, known: Sequence[Version], keep: int, current: Version
 ) -> tuple[Version, ...]:

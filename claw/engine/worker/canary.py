@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from claw.engine import faults
 from claw.engine.versions import Canary, CanaryError, canary_verdict, check_canary_ids
 from claw.engine.worker.backend import Key
 from claw.engine.worker.model import Model
@@ -61,6 +62,7 @@ class Probe:
             found.append((yield from self._score(SlotCache(1, len(ids)), ids, 0, within)))
         return found
 
+    @faults.around("worker.canary")
     def verdict(
         self, canary: Canary | None, weights: Key | None, within: Within,
         scores: list[np.ndarray],

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from claw.engine import faults
 from claw.engine import versions as disk
 from claw.engine.versions import Manifest, VersionError
 from claw.engine.worker.adapters import Adapters
@@ -137,6 +138,7 @@ class Held:
         self._make_current(key)
         return found
 
+    @faults.around("worker.swap")
     def _make_current(self, key: Key) -> None:
         self.current[key[:2]] = key[2]
         self.unload_unused()
@@ -166,7 +168,9 @@ class Held:
             new = yield from self.full.read(folder, manifest)
             yield from self.full.check_arrival(new, folder, manifest)
         scores = yield from self.probe.scores(canary, functools.partial(self._tried, new))
+        faults.at("worker.swap.before")
         old = self.full.place(new)
+        faults.at("worker.swap.after")
         self.prefixes.clear()
         try:
             within = functools.partial(self._routed, None)

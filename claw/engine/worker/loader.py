@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from claw.engine import versions
+from claw.engine import faults, versions
 from claw.engine.worker.loop import Swap
 from claw.engine.worker.pull import Puller, Unreachable
 from claw.records import Version
@@ -87,6 +87,7 @@ def _is_here(version: Version) -> bool:
     return True
 
 
+@faults.around("worker.check")
 def check(version: Version) -> versions.Manifest | None:
     """Check the files and that they are the announced version; None for the first weights."""
     if version.number == 0 and not version.path:

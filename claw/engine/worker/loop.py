@@ -19,7 +19,7 @@ from typing import Any
 import zmq
 
 from claw.config import RunConfig
-from claw.engine import wire
+from claw.engine import faults, wire
 from claw.engine.versions import Manifest, VersionError
 from claw.engine.wire import Message
 from claw.engine.worker.backend import (
@@ -129,7 +129,9 @@ class ModelLoop:
         failures = 0
         while not self._stop.is_set():
             for answer in self._obey(backend):
+                faults.at("worker.acknowledge.before")
                 self._send(out, answer)
+                faults.at("worker.acknowledge.after")
             try:
                 events, failures = backend.step(), 0
             except EngineLost as error:
@@ -141,7 +143,9 @@ class ModelLoop:
                 log.exception("a step of the model failed (%d in a row)", failures)
                 events = backend.fail_all(Code.ENGINE, f"{type(error).__name__}: {error}")
             for event in events:
+                faults.at("worker.chunk.before")
                 self._send(out, event_message(event))
+                faults.at("worker.chunk.after")
             self.status = backend.status()
             if failures >= MAX_FAILURES:
                 raise ClawError("the model failed several times in a row; see the log")
@@ -192,6 +196,7 @@ class ModelLoop:
             return None
 
 
+@faults.around("worker.load")
 def load(backend: Backend, swap: Swap) -> Message:
     """Load a version; a refusal is an answer, and the previous version serves on."""
     version = swap.version

@@ -17,7 +17,7 @@ from typing import Any
 
 import zmq
 
-from claw.engine import tensors, versions, wire
+from claw.engine import faults, tensors, versions, wire
 from claw.engine.versions import MANIFEST, VersionError
 from claw.engine.wire import Message
 from claw.engine.worker.cache import Cache
@@ -52,6 +52,7 @@ class Puller:
         self.num_bytes = 0
         """received in pieces that were right"""
 
+    @faults.around("worker.pull")
     def fetch(self, version: Version) -> Path:
         """Return a folder with all files of the version.
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import zmq
 
 from claw.config import RunConfig
-from claw.engine import wire
+from claw.engine import faults, wire
 from claw.engine.wire import Message
 from claw.engine.worker import guard
 from claw.engine.worker.backend import Code, RequestError
@@ -174,6 +174,7 @@ class Worker:
         except zmq.Again:
             log.warning("the actor does not read: %s %s is dropped", message.type, message.id)
 
+    @faults.around("worker.hello")
     def _hello(self) -> None:
         limits = self.loop.limits
         assert limits is not None, "a worker says hello when its model is loaded"
@@ -237,6 +238,8 @@ class Worker:
                 self.loop.put(Cancel(message.id))
         elif message.type == "version.load":
             self._load(wire.read_record(message, Version))
+        elif message.type == "worker.who":
+            self._hello()
         elif message.type == "stop":
             self._stop.set()
         elif message.type == "error":

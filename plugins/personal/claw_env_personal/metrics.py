@@ -122,6 +122,10 @@ def _turns(status: Mapping[str, Any]) -> Iterator[Metric]:
     yield _by("claw_turns", "Turns by their state.", "state", status.get("turns") or {})
     yield _count("claw_turns_skipped", "Turns that teach nothing, and samples that were dropped "
                  "with them, by reason.", "reason", status.get("skipped") or {})
+    yield _count("claw_guard", "What the guards found, by rule, and what became of held turns.",
+                 "what", status.get("guard") or {})
+    yield _by("claw_quarantine", "Turns that are held until a person has looked.", "owner",
+              status.get("quarantine") or {})
     samples = status.get("samples") or {}
     yield _by("claw_samples_waiting", "Samples that wait for a step.", "owner",
               samples.get("by_owner") or {})

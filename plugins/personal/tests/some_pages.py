@@ -34,7 +34,7 @@ def version(number: int, **changes: Any) -> dict[str, Any]:
     return {
         "number": number, "parent": number - 1 if number else None, "status": "published",
         "kind": "lora", "note": "", "created": 1.0, "on_disk": True, "turns": 3 if number else 0,
-        "metrics": {"gate/heldout_rise": 0.01 * number} if number else {},
+        "metrics": {"gate/heldout_rise": 0.01 * number, "gate/drift": 0.25} if number else {},
     } | changes
 
 
@@ -55,6 +55,8 @@ def engine(words: str = "Shorter, please.", request: str = "What is rain?") -> S
             "compared": {"version": 2, "before": 1, "better": 3, "worse": 1, "neither": 4},
         },
         "versions": {"versions": rows, "max_rise": 0.5},
+        "quarantine": {"turns": [row("turn_b", state="skipped", request=request, words=[words],
+                                     reason="quarantine: bulk: the same words")]},
         "people": {"people": [{
             "name": "a-name-of-forty-characters-as-the-longest", "is_admin": False,
             "requests_per_minute": 3, "tokens_per_day": 500, "created": 0.0, "used": 120,
@@ -95,10 +97,11 @@ def engine(words: str = "Shorter, please.", request: str = "What is rain?") -> S
     made.done = {"forget": {"turns": 2, "forgotten": 2, "learned": [1], "carried": [1, 2],
                             "back_to": 0, "in_step": 1},
                  "export": {"folder": "/runs/x/exports/v1", "number": 1},
-                 "rollback": {"number": 3}, "exclude": {"taken_back": 1}, "pause": {"until": 9.0}}
+                 "rollback": {"number": 3}, "exclude": {"taken_back": 1},
+                 "quarantine": {"done": {"turn_b": "queued"}}, "pause": {"until": 9.0}}
     return made
 
 
 PAGES = ("/", "/turns/turn_a", "/conversations", "/conversations/trace_a",
-         "/conversations/trace_a?forget=1", "/versions", "/versions/2", "/compare?a=0&b=2",
-         "/people")
+         "/conversations/trace_a?forget=1", "/quarantine", "/versions", "/versions/2",
+         "/compare?a=0&b=2", "/people")

@@ -113,9 +113,11 @@ def test_logging_out_ends_the_session(browser: Browser) -> None:
     assert browser.get("/").status_code == 303
 
 
-@pytest.mark.parametrize("name", ["pause", "exclude", "forget", "rollback", "export", "feedback"])
+@pytest.mark.parametrize("name", ["pause", "exclude", "quarantine", "forget", "rollback", "export",
+                                  "feedback"])
 def test_a_form_that_is_not_of_our_page_changes_nothing(browser: Browser, name: str) -> None:
-    form = {"hours": "1", "trace_id": "trace_a", "number": "1", "turn_id": "turn_a", "value": "1"}
+    form = {"hours": "1", "trace_id": "trace_a", "number": "1", "turn_id": "turn_a", "value": "1",
+            "do": "release"}
     token = re.search(r'name="token" value="(\w+)"', browser.get("/").text)
     assert token
     good = form | {"token": token[1]}
@@ -186,6 +188,15 @@ def test_a_refused_version_is_told_on_the_first_page() -> None:
     rows = [version(3, status="refused", note="the loss rose"), version(2)]
     told = pages.worse(rows, 0.5)
     assert told["version"] == 2 and [v["number"] for v in told["refused"]] == [3]
+
+
+def test_how_far_a_version_moved_and_that_learning_has_stopped_is_told() -> None:
+    made = Browser(engine()).log_in()
+    made.engine.state["warnings"] = ["Learning has stopped. claw rollback N"]
+    for path in ("/", "/versions"):
+        assert "Learning has stopped. claw rollback N" in made.get(path).text
+    assert "moved from the first weights: +0.25" in made.get("/versions").text
+    assert "moved away from the first weights (nats)" in made.get("/compare?a=1&b=2").text
 
 
 def test_a_turns_page_shows_each_tokens_worth_and_each_hints_overlap(browser: Browser) -> None:
@@ -262,6 +273,16 @@ def test_forgetting_is_asked_about_first_and_names_the_versions(browser: Browser
     assert browser.engine.acts[-1] == ("forget", {"session": "trace_a"})
     told = browser.get(answer.headers["location"]).text
     assert "2 turns" in told and "v0 is the newest version that has not" in told
+
+
+def test_a_held_turn_is_released_or_dropped_by_its_buttons(browser: Browser) -> None:
+    text = browser.get("/quarantine").text
+    assert "quarantine: bulk: the same words" in text and "Shorter, please." in text
+    told = [browser.send("quarantine", turn_id="turn_b", do=do).headers["location"]
+            for do in ("release", "drop")]
+    assert "queued" in told[0] and "never+teaches" in told[1]
+    assert browser.engine.acts == [
+        ("quarantine", {"do": do, "turn_ids": ["turn_b"]}) for do in ("release", "drop")]
 
 
 def test_a_persons_own_reply_goes_along_with_the_thumb(browser: Browser) -> None:

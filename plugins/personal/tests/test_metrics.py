@@ -31,6 +31,7 @@ STATUS = {
         for n, status in enumerate(("published", "published", "refused", "published", "published"))
     ] + [{"owner": "bo", "adapter": "default", "number": 1, "status": "published"}],
     "turns": {"trained": 12, "waiting": 2}, "skipped": {"stale": 3, "side": 1},
+    "guard": {"bulk": 3, "tool_hints": 0}, "quarantine": {"bo": 2},
     "samples": {"waiting": 5, "leased": 4, "by_owner": {"default": 3, "bo": 2}},
     "sessions": {"open": 7}, "queue": 6, "requests": {"overloaded": 2},
     "signals": {"rules/+1": 4, "rules/abstained": 5, "rules/hints": 2, "person/-1": 1},
@@ -134,6 +135,7 @@ def test_the_runs_own_numbers_are_on_the_page(served: Any) -> None:
     assert seen("claw_up") == 1
     assert seen("claw_turns", state="trained") == 12
     assert seen("claw_turns_skipped_total", reason="stale") == 3
+    assert seen("claw_guard_total", what="bulk") == 3 and seen("claw_quarantine", owner="bo") == 2
     assert seen("claw_samples_waiting", owner="bo") == 2 and seen("claw_samples_leased") == 4
     assert seen("claw_sessions_live") == 7 and seen("claw_queue_depth") == 6
     assert seen("claw_call_troubles_total", kind="overloaded") == 2

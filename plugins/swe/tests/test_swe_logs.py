@@ -1,5 +1,7 @@
 """Logs as the frameworks write them, and what tests of them passed."""
 
+from pathlib import Path
+
 import pytest
 from claw_env_swe.logs import PARSERS, parse
 
@@ -110,6 +112,54 @@ def test_each_framework_says_what_passed(
     found = parse(framework, log)
     assert {n for n, status in found.items() if status == "passed"} >= passed
     assert {n: found.get(n) for n in others} == others
+
+
+P, U = "shop.tests.PriceTests", "shop.tests.UserTests"
+REAL = {
+    "django": {
+        f"test_adds ({P}.test_adds)": "passed",
+        f"test_documented ({P}.test_documented)": "passed",
+        "A price keeps its currency.": "passed",
+        f"test_documented_and_failing ({P}.test_documented_and_failing)": "failed",
+        "A price in yen has no cents.": "failed", f"test_prints ({P}.test_prints)": "passed",
+        f"test_skipped ({P}.test_skipped)": "skipped", f"test_known ({P}.test_known)": "passed",
+        f"test_unexpected ({P}.test_unexpected)": "failed",
+        f"test_with_parts ({P}.test_with_parts)": "failed",
+        f"test_saves ({U}.test_saves)": "passed", f"test_breaks ({U}.test_breaks)": "error",
+        "test_never (shop.tests.SetUpTests.test_never)": None,  # its class could not be set up
+    },
+    "go": {
+        "TestAdds": "passed", "TestFails": "failed", "TestSkips": "skipped",
+        "TestParts": "failed", "TestParts/one": "passed", "TestParts/two_words": "failed",
+        "TestParts/a/b": "passed", "TestPrints": "passed", "TestParallel": "passed",
+        "TestParallel/x": "passed", "TestZPanics": "failed",
+        "Example": None,  # the panic before it ended the run
+    },
+    "jest": {
+        "loads": "passed", "price > adds": "passed", "price > prints": "passed",
+        "price > 1 is less than 2": "passed", "price > fails (on purpose)": "failed",
+        "price > in yen > has no cents": "failed", "price > in yen > is slow": "passed",
+        "price > in yen > is skipped": "skipped", "price > in yen > is to be written": "skipped",
+        "never runs": None,  # its file could not be loaded
+    },
+    "cargo": {
+        "tests::adds": "passed", "tests::fails": "failed", "tests::panics": "passed",
+        "tests::panics_otherwise": "failed", "tests::is_slow": "skipped",
+        "tests::asks": "skipped", "tests::inner::deep": "passed", "sells": "passed",
+        "src/lib.rs - add (line 3)": "passed",
+    },
+}
+"""what each test of those runs did, as a person reads their sources"""
+
+
+@pytest.mark.parametrize(("framework", "file"), [
+    ("django", "django"), ("go", "go"), ("go", "go_json"), ("jest", "jest"), ("cargo", "cargo"),
+])
+def test_what_the_real_programs_wrote_is_read(framework: str, file: str) -> None:
+    """Django 5.2.19, go 1.27.3, jest 30.5.2 and cargo 1.95, run on small suites."""
+    log = (Path(__file__).parent / "logs" / f"{file}.log").read_text(encoding="utf-8")
+    found = parse(framework, log)
+    assert {name: found.get(name) for name in REAL[framework]} == REAL[framework]
 
 
 def test_swe_benchs_name_of_a_pytest_id_with_a_space_is_found_too() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import asynccontextmanager
@@ -302,6 +303,7 @@ async def actor_process(
     spec.write_text(json.dumps({
         "config": settings.resolved(config), "sockets": addresses(sockets),
         "model_dir": str(model_dir), "run_dir": str(run_dir), "resume": resume,
+        "launcher": os.getpid(),
     }))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "claw.engine.actor", "--spec", str(spec)

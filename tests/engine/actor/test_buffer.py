@@ -88,3 +88,73 @@ def test_leases_of_an_earlier_process_are_known_again():
     assert [s.id for s in buffer.finish("l1").samples] == ["a", "c"]
     assert [s.id for s in buffer.release("l2").samples] == ["b"]
     assert list(buffer.waiting) == ["b"]
+
+
+# --- shares of a step ----------------------------------------------------------------------------
+
+
+HALF = {"conversation": 0.5, "hint": 0.5}
+
+
+def queue(shares, *rows):
+    """A buffer in which samples of (conversation, hint) wait, in this order."""
+    buffer = Buffer(8, shares=shares)
+    said = {f"s{i}": row for i, row in enumerate(rows)}
+    buffer.sources = lambda s: frozenset(
+        (kind, name) for kind, name in zip(("conversation", "hint"), said[s.id], strict=True)
+        if name)
+    for i in range(len(rows)):
+        buffer.add(sample(f"s{i}", prompt=(i, 7)), float(i))
+    return buffer
+
+
+def steps(buffer, size):
+    """Every step that comes, once no more samples do."""
+    made = []
+    while (lease := buffer.lease(size, 0.0)) is not None:
+        made.append([s.id for s in lease.samples])
+    return made
+
+
+def test_one_conversation_has_at_most_its_share_and_the_rest_is_first_in_the_next_step():
+    buffer = queue(HALF, *[("loud", "")] * 6, ("quiet", ""), ("quiet", ""), ("third", ""))
+    assert steps(buffer, 4) == [["s0", "s1", "s6", "s7"], ["s2", "s3", "s8"], ["s4", "s5"]]
+    assert buffer.over["conversation"] == 4 + 2
+
+
+def test_one_hint_has_at_most_its_share_in_however_many_conversations():
+    rows = [(f"talk {i}", "obey") for i in range(5)] + [("other", "be brief"), ("last", "")]
+    assert steps(queue(HALF, *rows), 4) == [["s0", "s1", "s5", "s6"], ["s2", "s3", "s4"]]
+
+
+def test_a_lone_conversation_with_one_wish_trains_in_whole_steps_as_if_there_were_no_shares():
+    rows = [("only", "be brief")] * 9
+    assert steps(queue(HALF, *rows), 4) == steps(queue({}, *rows), 4)
+    assert [len(step) for step in steps(queue(HALF, *rows), 4)] == [4, 4, 1]
+
+
+def test_nothing_is_lost_or_starves_whatever_waits():
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 3, 16):
+        rows = [(f"talk {rng.integers(3)}", f"hint {rng.integers(4)}") for _ in range(60)]
+        made = steps(queue({"conversation": 0.2, "hint": 0.01}, *rows), size)
+        left = {int(id[1:]) for step in made for id in step}
+        assert left == set(range(60)) and sum(map(len, made)) == 60
+        for step in made:  # the oldest that waits is always in
+            assert f"s{min(left)}" in step
+            left -= {int(id[1:]) for id in step}
+
+
+def test_a_share_of_one_is_no_limit_and_a_small_one_lets_one_through():
+    rows = [("a", "")] * 3 + [("b", "")]
+    assert steps(queue({"conversation": 1.0}, *rows), 4) == [["s0", "s1", "s2", "s3"]]
+    assert steps(queue({"conversation": 0.01}, *rows), 4)[0] == ["s0", "s3"]
+
+
+def test_a_round_of_the_demo_makes_the_steps_that_it_made_without_shares():
+    """Eight conversations of one person, two turns each, all with the same correction."""
+    rows = [(f"talk {i}", hint) for i in range(8) for hint in ("be brief", "")]
+    rows += [(f"talk {i}", "be brief") for i in range(8)]
+    assert steps(queue(HALF, *rows[:16]), 16) == steps(queue({}, *rows[:16]), 16)
+    # only when more than half a step has one and the same wish do some of these wait for the next
+    assert [len(step) for step in steps(queue(HALF, *rows), 16)] == [16, 8]

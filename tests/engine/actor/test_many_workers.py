@@ -181,6 +181,17 @@ def test_a_slow_worker_gets_fewer_requests_and_holds_up_nobody_elses(play):
     play(run)
 
 
+def test_a_worker_that_stood_still_until_it_was_taken_for_dead_is_asked_again(play):
+    async def run(stage):
+        await stage.join("a", slots=2, pace_s=0.002)
+        stage.processes["a"].send_signal(signal.SIGSTOP)
+        await stage.until(lambda: b"a" not in stage.policy.workers)
+        stage.processes["a"].send_signal(signal.SIGCONT)
+        await stage.until(lambda: b"a" in stage.policy.workers)
+        assert (await stage.all(stage.call(tokens=10))).seen == [b"a"]
+    play(run, dead_after_s=1.0)
+
+
 def test_a_worker_with_an_older_version_is_asked_only_when_the_others_are_full(play):
     async def run(stage):
         await stage.join("old", slots=2, pace_s=0.02)

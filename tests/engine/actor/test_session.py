@@ -300,3 +300,13 @@ def test_of_equal_histories_the_one_with_the_same_system_prompt_is_continued():
     changed = {"role": "system", "content": "You are a cook. It is Tuesday."}
     place = talk.ask([changed, user("hi"), said("Hello!"), user("soup?")])
     assert place.answered is not None
+
+
+def test_an_end_that_could_not_be_written_is_told_again() -> None:
+    talk = Talk()
+    for trace in ("a", "b"):
+        talk.sessions.open_trace(trace, "default", now=talk.now)
+    assert talk.sessions.idle(talk.now + 1000) == ["a", "b"]
+    assert talk.sessions.idle(talk.now + 1001) == []
+    talk.sessions.not_idle(["b"])
+    assert talk.sessions.idle(talk.now + 1002) == ["b"]

@@ -83,10 +83,14 @@ class QuietLink:
         self.stopping, self.requests = threading.Event(), queue.Queue()
         self.sent: list[wire.Message] = []
         self.announced: list[Version] = []
+        self.held: dict[str, str] = {}
 
     def state(self, name: str, step: int) -> None: ...
 
     def send(self, message: wire.Message) -> None:
+        self.sent.append(message)
+
+    def ask(self, message: wire.Message) -> None:
         self.sent.append(message)
 
     def announce(self, version: Version) -> None:

@@ -1,5 +1,6 @@
 """What lies on the disk: versions, checkpoints, resuming, going back."""
 
+import resource
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from some_samples import batch
 from tiny import tiny_llama
 
 from claw.engine import versions
-from claw.engine.trainer import checkpoint, heldout, weights
+from claw.engine.trainer import checkpoint, durable, heldout, weights
 from claw.engine.trainer.batch import pad
 from claw.engine.trainer.trainer import Trainer
 from claw.errors import ClawError, UsageError
@@ -117,21 +118,49 @@ def test_a_version_whose_step_did_not_become_durable_is_made_again(
     assert (second.loss.total, version.number) == (first.loss.total, 1)
 
 
-def test_a_damaged_checkpoint_is_passed_over(tiny_llama_dir: Path, tmp_path: Path) -> None:
+def flip_a_bit(file: Path) -> None:
+    raw = bytearray(file.read_bytes())
+    raw[-5] ^= 1
+    file.write_bytes(raw)
+
+
+SPOIL = {
+    "no manifest": lambda p: (p / "manifest.json").unlink(),
+    "half a manifest": lambda p: (p / "manifest.json").write_bytes(
+        (p / "manifest.json").read_bytes()[:20]),
+    "half a file": lambda p: (p / "tensors.safetensors").write_bytes(b"short"),
+    "a flipped bit": lambda p: flip_a_bit(p / "tensors.safetensors"),
+    "a flipped bit of the state": lambda p: flip_a_bit(p / "state.json"),
+}
+
+
+@pytest.mark.parametrize("how", SPOIL)
+def test_a_damaged_checkpoint_is_passed_over(
+    tiny_llama_dir: Path, tmp_path: Path, how: str
+) -> None:
     t = trainer(tiny_llama_dir, tmp_path, fast(4))
     t.train(lease(near(t.policy, batch(2))))
     folder = tmp_path / "checkpoints" / "default"
-    newest = checkpoint.newest(folder)
-    for spoil in (
-        lambda p: (p / "manifest.json").unlink(),
-        lambda p: (p / "tensors.safetensors").write_bytes(b"short"),
-    ):
-        copy = folder / "00000007"
-        shutil.copytree(newest, copy)
-        assert checkpoint.newest(folder) == copy
-        spoil(copy)
-        assert checkpoint.newest(folder) == newest
-        shutil.rmtree(copy)
+    before, newest = sorted(folder.iterdir())
+    assert checkpoint.newest(folder) == newest
+    SPOIL[how](newest)
+    assert checkpoint.newest(folder) == before
+    again = trainer(tiny_llama_dir, tmp_path, fast(4), resume=True)
+    _, version, _ = again.train(lease(near(again.policy, batch(2)), "lease_2"))
+    # version 1 of a finished step serves already; one that was never finished was never told
+    assert version.number == (1 if how == "no manifest" else 2)
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew_over_its_versions(
+    tiny_llama_dir: Path, tmp_path: Path
+) -> None:
+    t = trainer(tiny_llama_dir, tmp_path, fast(4))
+    t.train(lease(near(t.policy, batch(2))))
+    for folder in (tmp_path / "checkpoints" / "default").iterdir():
+        flip_a_bit(folder / "tensors.safetensors")
+    with pytest.raises(ClawError, match="has another sha256"):
+        trainer(tiny_llama_dir, tmp_path, fast(4), resume=True)
+    assert sorted(p.name for p in (tmp_path / "versions/default/default").iterdir()) == ["0", "1"]
 
 
 def test_the_newest_two_checkpoints_and_the_versions_asked_for_stay(
@@ -299,3 +328,30 @@ def test_the_manifest_knows_every_tensor_as_the_trainer_holds_it(
     with pytest.raises(versions.VersionError, match="the trainer's tensors") as caught:
         versions.check_version(t.learner.shelf.path(2))
     assert a in str(caught.value)
+
+
+def test_a_step_that_finds_no_room_on_the_disk_is_undone_and_made_again(
+    tiny_llama_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("claw.engine.trainer.trainer.NO_ROOM_S", 0.0)
+    c = fast(4, loss={"teacher": "ema"})
+    t = trainer(tiny_llama_dir, tmp_path / "full", c)
+    shutil.copytree(tmp_path / "full", tmp_path / "free")
+    samples = near(t.policy, batch(3))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(Exception, match=r"too large|os error 27") as caught:
+            t.train(lease(samples))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert durable.is_no_room(caught.value)
+    t._wait_for_room(caught.value)
+    assert t.link.sent[-1].type == "trainer.hello", "its lease is put back"
+    assert [one["last_lease"] for one in t.link.sent[-1]["learners"]] == [""]
+    again, version, why = t.train(lease(samples))
+    free = trainer(tiny_llama_dir, tmp_path / "free", c, resume=True)
+    wanted, _, _ = free.train(lease(samples))
+    assert (version.number, why) == (1, "") and again.loss.total == wanted.loss.total
+    assert same(weights_of(t), weights_of(free))
+    assert not list((tmp_path / "full").rglob("*.part"))

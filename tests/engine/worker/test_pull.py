@@ -1,6 +1,7 @@
 """Versions that lie on another host: real sockets, a real depot, and what can go wrong between."""
 
 import hashlib
+import signal
 import threading
 from contextlib import contextmanager
 
@@ -11,7 +12,7 @@ from process_doubles import FakeActor
 from safetensors.numpy import save_file
 from worker_doubles import canary_of, full_version, lora_version, plain, plain_logps, plain_lora
 
-from claw.engine import versions, wire
+from claw.engine import faults, versions, wire
 from claw.engine.trainer.depot import Depot
 from claw.engine.versions import VersionError
 from claw.engine.worker import pull
@@ -291,6 +292,33 @@ def test_a_worker_on_another_host_serves_what_it_pulled_and_catches_up(
     pulled = tmp_path / "c" / full.checksum / "model.safetensors"
     assert hashlib.sha256(pulled.read_bytes()).digest() == hashlib.sha256(
         (places[2] / "model.safetensors").read_bytes()).digest()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_worker_that_is_killed_at_a_pull_serves_the_version_once_it_is_back(
+    model_dir, tmp_path, monkeypatch, when
+):
+    version = lora_version(tmp_path / "t/default/default/1", 1, model_dir)
+    point = f"worker.pull.{when}"
+    monkeypatch.setenv(faults.ARM, f"{point}=kill")
+    monkeypatch.setenv(faults.FOLDER, str(tmp_path))
+    actor = FakeActor(tmp_path)
+    actor.addresses["weights"] = f"ipc://{tmp_path}/w"
+    config = {"worker": {"slots": 2, "context": 200, "threads": 1, "cache": str(tmp_path / "c")},
+              "rollout": {"max_tokens": 16}, "wire": {"heartbeat_s": 0.3, "dead_after_s": 2.0}}
+    depot = Depot(tmp_path / "t", actor.addresses["weights"])
+    told = wire.record_message("version.load", lies_at_the_trainer(tmp_path / "t", version))
+    try:
+        actor.start(model_dir, config)
+        actor.send(told)
+        assert actor.process.wait(60) == -signal.SIGKILL and (tmp_path / point).exists()
+        actor.start(model_dir, config)
+        actor.send(told)
+        assert actor.wait("version.loaded", number=1)["mismatch_max"] < 1e-4
+    finally:
+        depot.close()
+        actor.close()
 
 
 def until_log(actor, words):

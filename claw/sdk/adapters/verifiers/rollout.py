@@ -58,6 +58,7 @@ class Rollout:
         self._data = self._task.data
         self._trace = self._new_trace()
         self._runtime: Any = None
+        self._began = 0.0
         self._servers: list[Servers] = []
         self.tools: list[dict[str, Any]] = []
 
@@ -85,7 +86,7 @@ class Rollout:
         first = [typed.UserMessage(content=prompt)] if isinstance(prompt, str) else prompt
         for message in first:
             self._add(message)
-        self._trace.timing.agent.start = time.time()
+        self._trace.timing.agent.start, self._began = time.time(), time.monotonic()
         return messages.plain(self._said())
 
     async def _open_servers(self) -> None:
@@ -197,8 +198,8 @@ class Rollout:
 
     def _is_late(self) -> bool:
         """The row's own limit on the time of all turns."""
-        limit, began = self._data.timeout.agent, self._trace.timing.agent.start
-        if limit is None or time.time() - began < limit:
+        limit = self._data.timeout.agent
+        if limit is None or time.monotonic() - self._began < limit:
             return False
         self._trace.stop("agent_timeout")
         return True

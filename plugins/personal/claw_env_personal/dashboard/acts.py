@@ -40,6 +40,13 @@ class Acts:
                      f"Never learned from this conversation from now on; {taken} turns taken back."
                      if is_on else "This conversation may be learned from again.")
 
+    async def quarantine(self, request: Request) -> Response:
+        id, do = _text(request, "turn_id"), _text(request, "do")
+        done = (await self._act(request, "quarantine", do=do, turn_ids=[id])).get("done") or {}
+        status = done.get(id, "settled meanwhile")
+        return _back("/quarantine", "Dropped: it never teaches." if do == "drop" else
+                     f"Released: {status}.")
+
     async def forget(self, request: Request) -> Response:
         id = _text(request, "trace_id")
         done = await self._act(request, "forget", session=id)

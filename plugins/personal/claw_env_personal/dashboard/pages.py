@@ -108,13 +108,18 @@ class Pages:
                                            only_look=True)
         return self.render("conversation.html", request, talk=found, about=about)
 
+    async def quarantine(self, request: Request) -> Response:
+        """GET /quarantine"""
+        found = await self._look(request, "quarantine")
+        return self.render("quarantine.html", request, rows=found["turns"])
+
     async def versions(self, request: Request) -> Response:
         """GET /versions"""
         found = await self._look(request, "versions")
         status = await self._status(request)
         return self.render("versions.html", request, rows=found["versions"],
                            served=status.get("served_version", status.get("version", 0)),
-                           max_rise=found["max_rise"])
+                           max_rise=found["max_rise"], warnings=status.get("warnings") or [])
 
     async def version(self, request: Request) -> Response:
         """GET /versions/{number}"""
@@ -216,6 +221,8 @@ _RISES = (("heldout", "fixed questions and answers"), ("replay", "replies you li
 _METRICS = {
     "gate/heldout_rise": "harder on fixed texts (nats)",
     "gate/replay_rise": "harder on replies you liked (nats)",
+    "gate/drift": "moved away from the first weights (nats)",
+    "gate/step_drift": "moved by its step (nats)",
     "train/loss": "loss of its step", "train/grad_norm": "gradient norm",
     "opd/overlap_mean": "agreement with the hinted teacher",
     "train/rl_samples": "turns with a vote",

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 
 _GO = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)(?: \([\d.]+s\))?\s*$")
+_GO_BEHIND = re.compile(r"--- (PASS|FAIL|SKIP): (\S+) \([\d.]+s\)$")
+"""a test printed something without an end of line"""
 _GO_WORDS = {"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
 _JEST = re.compile(r"^(\s*)(?:([✓√✕\u00d7○✎]) )(?:skipped |todo )?(.+?)(?: \([\d.,]+ ?m?s\))?\s*$")
 _JEST_WORDS = {"✓": "passed", "√": "passed", "✕": "failed", "\u00d7": "failed", "○": "skipped",
@@ -17,7 +19,7 @@ def go(text: str) -> Iterator[tuple[str, str]]:
     for line in text.splitlines():
         if line.startswith("{"):
             yield from _go_json(line)
-        elif match := _GO.match(line):
+        elif match := _GO.match(line) or _GO_BEHIND.search(line):
             yield match[2], _GO_WORDS[match[1]]
 
 
