@@ -511,10 +511,15 @@ def explain(error: ValidationError, model: type[BaseModel] = RunConfig, prefix: 
             hint = nearest(str(item["loc"][-1]), known)
             lines.append(f"{where}: no such setting; {hint or 'known: ' + ', '.join(known)}")
         else:
-            got = "" if item["type"] == "value_error" else f" (got {item['input']!r})"
+            got = "" if item["type"] == "value_error" else f" (got {_brief(item['input'])})"
             said = item["msg"].removeprefix("Value error, ")
             lines.append(f"{where}: {said}{got}" if where else said)
     return "\n         ".join(lines)
+
+
+def _brief(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 200 else f"{shown[:200]}..."
 
 
 def reference() -> str:

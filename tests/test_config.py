@@ -132,3 +132,7 @@ def test_a_public_address_needs_tls_or_a_word_that_says_otherwise():
     assert "has no effect" in refused("serve.plain_http=true")
     assert "has no effect" in refused(*tls, "serve.plain_http=true")
     assert "set together" in refused("serve.tls_cert=a")
+
+
+def test_a_long_value_is_not_said_again_in_full():
+    assert len(refused("train.lr=" + "x" * 100_000)) < 2000

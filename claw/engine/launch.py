@@ -44,10 +44,11 @@ class Child:
     module: str
     spec: Path
     log: Path
-    env: dict[str, str]
-    umask: int = -1
     lock: tuple[int, ...] = ()
     """holds the run folder for as long as the process lives"""
+    env: dict[str, str] = field(default_factory=dict)
+    umask: int = -1
+    """-1 leaves it"""
     popen: subprocess.Popen[bytes] | None = None
     deaths: list[float] = field(default_factory=list)
     is_done: bool = False
@@ -100,8 +101,8 @@ class Launcher:
             file = self.run.write_json(f"specs/{name}.json", spec)
             # what the engine writes is its owner's; a plugin's files may be for a sandbox's users
             child = Child(name, module, file, self.run.path / "logs" / f"{name}.log",
-                          environment(self.config, name), -1 if name == "runner" else 0o077,
-                          self.run.lock)
+                          self.run.lock, environment(self.config, name),
+                          -1 if name == "runner" else 0o077)
             self.children[name] = child
             child.start()
         faults.at("launcher.addresses.before")

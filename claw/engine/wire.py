@@ -514,13 +514,20 @@ def _guard(context: zmq.Context, keys: Keys) -> None:
     threading.Thread(target=_answer_at_door, args=(socket,), name="claw-zap", daemon=True).start()
 
 
+def _knows(domain: bytes, credentials: list[bytes]) -> bool:
+    keys = _doors.get(domain)
+    try:
+        return keys is not None and keys.admit(z85.encode(credentials[0]))
+    except OSError as error:  # a file that goes while it is read must not end the answering
+        log.warning("the keys of clients cannot be read: %s", error)
+        return False
+
+
 def _answer_at_door(socket: Any) -> None:
     try:
         while True:
             version, id, domain, _, _, mechanism, *credentials = socket.recv_multipart()
-            keys = _doors.get(domain)
-            is_in = (mechanism == b"CURVE" and keys is not None and len(credentials) == 1
-                     and keys.admit(z85.encode(credentials[0])))
+            is_in = mechanism == b"CURVE" and _knows(domain, credentials)
             if not is_in:
                 log.warning("a client with a key that is not admitted wanted to connect")
             status = (b"200", b"OK") if is_in else (b"400", b"this key is not admitted")

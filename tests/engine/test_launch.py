@@ -20,7 +20,7 @@ def watched(tmp_path: Path, *, address: str, done: str) -> None:
     run = RunDir.create(config)
     launcher = Launcher(config, run, tmp_path)
     launcher.children = {
-        name: Child(name, "", tmp_path, tmp_path, {}, is_done=name == done)
+        name: Child(name, "", tmp_path, tmp_path, is_done=name == done)
         for name in ("actor", "worker-0", "trainer", "runner")
     }
     (run.path / "specs").mkdir(exist_ok=True)

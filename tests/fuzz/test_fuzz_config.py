@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from some_json import NASTY, cut, one_of, text, value
+from tried import Tried
 from typer.testing import CliRunner
 
 from claw import cli, config
 from claw.errors import ClawError, UsageError
-from conftest import Tried
 
 WHOLE = b"""\
 model = "smollm2-135m"

@@ -18,13 +18,13 @@ from asgi import Answered, ask
 from claw_env_personal.app import build
 from claw_env_personal.settings import PersonalConfig
 from some_json import changed, cut, deep, one_of, text, value, written
+from tried import Tried
 
 from claw.engine import wire
 from claw.engine.actor.parts import Parts
 from claw.engine.runner.link import travelling
 from claw.sdk import Ask, EngineError, Event, Person
 from claw.sdk.doubles import Line, ScriptedEngine, ScriptedPeople
-from conftest import Tried
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine" / "actor"))
 from actor_doubles import WITH_TOOLS, make_model, run_config

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 from some_json import NASTY, changed, cut, one_of, text, value, written
+from tried import Tried
 
 from claw.engine.actor import parse
 from claw.records import FinishReason
@@ -15,7 +16,6 @@ from claw.sdk.judges import model
 from claw.sdk.judges.model import JudgeError, ModelJudge
 from claw.sdk.judges.rules import RulesJudge
 from claw.sdk.judging import Case, Verdict
-from conftest import Tried
 
 PIECES = ("\\boxed{1}", "\\boxed{-1}", "\\boxed{0}", "\\boxed{+1}", "\\boxed{ 1 }", "\\boxed{2}",
           "\\boxed{}", "\\boxed{1", "\\boxed{\u22121}", "\\boxed{\u0661}", "\\boxed{1.0}",

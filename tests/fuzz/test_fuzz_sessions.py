@@ -10,11 +10,11 @@ from random import Random
 from typing import Any
 
 from some_json import one_of, text, value
+from tried import Tried
 
 from claw.engine.actor.kind import Kinds
 from claw.engine.actor.session import Sessions
 from claw.records import Message, TurnKind
-from conftest import Tried
 
 OWNERS = ("anna", "bo")
 SYSTEMS = ("", "Be brief.", "It is 12:00.", "It is 12:01.")

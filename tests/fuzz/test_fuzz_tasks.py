@@ -16,13 +16,13 @@ from claw_env_terminal.settings import TerminalConfig
 from claw_env_toolcall.settings import ToolcallConfig
 from claw_env_toolcall.tasks import rows as questions
 from some_json import changed, cut, one_of, text, value, written
+from tried import Tried
 
 from claw.errors import UsageError
 from claw.sdk import Task
 from claw.sdk.formats import folder, reward, summary
 from claw.sdk.formats.folder import FormatError, TaskFolder
 from claw.sdk.formats.reward import RewardError
-from conftest import Tried
 
 HARBOR = b"""\
 version = "1.0"

@@ -10,12 +10,12 @@ from typing import Any
 import msgpack
 import numpy as np
 from some_json import cut, deep, one_of, text, value
+from tried import Tried
 
 from claw import records
 from claw.engine import wire
 from claw.errors import WireError
 from claw.sdk.app import Ask
-from conftest import Tried
 
 DTYPES = ("int8", "int32", "int64", "float16", "float32", "float64", "bool")
 RECORDS = (records.Turn, records.Sample, records.Completion, records.Version, records.Update,

@@ -30,13 +30,16 @@ def read(row: Row, *, family: str = "auto", base: Path | None = None) -> Instanc
     """Return the instance of a row; `base` is where its relative paths begin."""
     found = family_of(row) if family == "auto" else family
     try:
-        return READERS[found](row, base or Path())
+        made = READERS[found](row, base or Path())
     except KeyError as error:
         raise RowError(f"a row of {found} lacks a column", found=_name(row),
                        allowed=f"a column {error.args[0]!r}") from error
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
         raise RowError(f"a row of {found} has a column of another kind than this family's",
                        found=f"{_name(row)}: {error}"[:300]) from error
+    if not made.id:
+        raise RowError(f"a row of {found} has an empty id", found=_name(row))
+    return made
 
 
 def family_of(row: Row) -> str:

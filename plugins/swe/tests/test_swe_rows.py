@@ -194,7 +194,7 @@ def test_a_limit_of_cost_needs_a_price() -> None:
 @pytest.mark.parametrize(("family", "column", "value"), [
     ("r2e-gym", "parsed_commit_content", {"file_diffs": [[]]}), ("swe-bench", "repo", [[]]),
     ("swe-bench", "FAIL_TO_PASS", "[" * 3000), ("swe-rebench", "install_config", "{"),
-    ("swe-bench", "test_env", 5),
+    ("swe-bench", "test_env", 5), ("swe-bench", "instance_id", ""),
 ])
 def test_a_column_of_another_kind_is_refused_by_name(
     family: str, column: str, value: Any
