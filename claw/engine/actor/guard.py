@@ -155,7 +155,7 @@ OF_PEOPLE = ("bulk", "contradictory", "secret", "trigger")
 class Guard:
     """The rules of a run over what comes, and how often each matched."""
 
-    def __init__(self, config: GuardConfig, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, config: GuardConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._config, self._clock = config, clock
         self._memory = Memory()
         self.counts: Counter[str] = Counter()
