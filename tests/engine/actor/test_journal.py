@@ -13,6 +13,7 @@ from some_turns import completion, sample, turn
 
 from claw.engine.actor.journal import NAME, Journal
 from claw.engine.actor.ledger import Ledger
+from claw.engine.actor.store import NoRoom
 from claw.errors import ClawError
 from claw.records import FinishReason, Signal, Trace, TurnState, Version
 
@@ -83,7 +84,7 @@ def test_a_reader_sees_what_the_writer_wrote_while_it_writes(tmp_path):
     t = turn()
     journal.put_turn(t)
     assert reader.turn(t.id) is not None
-    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+    with pytest.raises(NoRoom, match="readonly"):
         reader.put_event("a", "b", "c")
 
 
