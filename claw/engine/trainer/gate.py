@@ -53,7 +53,7 @@ class Gate:
     def measure_first(self, policy: Policy) -> None:
         """Remember what the weights before any training say of the held-out texts."""
         if self.config.enabled:
-            self.first = drift.loss(self._read(policy), self.texts)
+            self.first = drift.loss(self.origin or self._read(policy), self.texts)
 
     def look_before(self, policy: Policy) -> None:
         """Know what the weights say before a step, to tell how far it moves them.

@@ -39,6 +39,7 @@ def prove_all(settings: dict[str, Any], split: str = "train") -> list[Proof]:
     return asyncio.run(all_of_them())
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_every_shipped_task_is_solved_by_its_solution_and_not_by_nothing(
     needs_docker: None,

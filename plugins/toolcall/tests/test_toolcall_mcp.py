@@ -111,7 +111,8 @@ def test_thirty_two_calls_of_one_server_wait_for_each_other_no_longer_than_one(
 
 @pytest.mark.parametrize(("config", "words"), [
     (McpConfig(command="/no/such/program"), "No such file"),
-    (McpConfig(command="sleep", args=("60",), start_s=0.5), "no answer within 0.5 s"),
+    pytest.param(McpConfig(command="sleep", args=("60",), start_s=0.5), "no answer within 0.5 s",
+                 marks=pytest.mark.slow),
     (McpConfig(url="http://127.0.0.1:9/mcp", start_s=20), "127.0.0.1:9"),
 ])
 def test_a_server_that_cannot_be_used_is_named(config: McpConfig, words: str) -> None:

@@ -141,6 +141,7 @@ def test_killed_between_durable_and_ack_it_reports_the_lease_and_trains_nothing_
     assert not actor.acks
 
 
+@pytest.mark.slow
 def test_what_no_worker_serves_is_gone_back_from_and_what_is_refused_again_holds_the_trainer(
     actor: FakeActor, trainer: Process
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_v1_taskset_is_played_and_its_rewards_reach_the_journal(
     assert (poor.end, poor.outcome, len(turns[poor.id])) == ("done", 1.0, 1)
 
 
+@pytest.mark.slow
 def test_a_v0_environment_is_played_and_its_rubric_reaches_the_journal(
     tool_model, tmp_path, old_verifiers
 ):
@@ -138,6 +139,7 @@ def test_a_v0_environment_is_played_and_its_rubric_reaches_the_journal(
                     "clawtest-sums-train-1": ("done", 1.0, 1)}
 
 
+@pytest.mark.slow
 def test_an_openenv_server_is_played_and_its_rewards_reach_the_journal(
     tool_model, tmp_path, served
 ):
@@ -150,6 +152,7 @@ def test_an_openenv_server_is_played_and_its_rewards_reach_the_journal(
         assert one.next_state[0]["content"] == "hello" and two.reply["content"] == "bye"
 
 
+@pytest.mark.slow
 def test_a_package_that_cannot_be_played_ends_the_runner_with_the_reason(
     tool_model, tmp_path, new_verifiers
 ):

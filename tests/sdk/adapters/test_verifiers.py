@@ -28,10 +28,12 @@ def test_v1_tasksets_are_played_with_verifiers_0_4(new_verifiers: str) -> None:
     check(new_verifiers, "check_v1.py")
 
 
+@pytest.mark.slow
 def test_v1_and_v0_packages_are_played_with_verifiers_0_3(old_verifiers: str) -> None:
     check(old_verifiers, "check_v1.py", "check_v0.py")
 
 
+@pytest.mark.slow
 def test_a_v0_package_beside_verifiers_0_4_is_told_what_it_needs(new_verifiers: str) -> None:
     code = ("from claw.sdk import registry\n"
             "plugin = registry.load('verifiers')\n"
