@@ -1,4 +1,4 @@
-"""The real SGLang, which spoils one swap on purpose when the file $CLAW_FAULT says how.
+"""The real SGLang, which spoils one swap on purpose when the file $CLAW_SPOILT says how.
 
     skip NAME      one tensor is not loaded
     swap NAME NAME two tensors are exchanged
@@ -19,7 +19,7 @@ from claw.engine.worker.sglang import SglangEngine
 
 def fault() -> list[str]:
     """What goes wrong now; the next time nothing does."""
-    file = Path(os.environ["CLAW_FAULT"])
+    file = Path(os.environ["CLAW_SPOILT"])
     if not file.exists():
         return []
     words = file.read_text().split()

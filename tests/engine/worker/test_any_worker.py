@@ -82,7 +82,7 @@ def faulty(scratch: Path, python: str) -> str:
     """A "python" that runs SGLang with faults to order, whatever module it is asked to run."""
     script, here = scratch / "python", Path(__file__).parent
     script.write_text("#!/bin/sh\n"
-                      f"export CLAW_FAULT={scratch}/fault PYTHONPATH={here}:{here.parents[2]}\n"
+                      f"export CLAW_SPOILT={scratch}/fault PYTHONPATH={here}:{here.parents[2]}\n"
                       f'exec {python} -m faulty_sglang "$3" "$4"\n')
     script.chmod(0o755)
     return str(script)
