@@ -84,7 +84,7 @@ class Launcher:
         self.config, self.run, self.model_dir = config, run, model_dir
         self.trains, self.resume, self.trace_hooks = trains, resume, trace_hooks
         self.hosts = hosts
-        self.keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
+        self.keys = wire.keys_of(config.wire.keys)
         self.key = run.api_key(_given_key(config))
         self.children: dict[str, Child] = {}
         self._stopping = self._serves = False

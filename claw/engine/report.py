@@ -253,7 +253,7 @@ def roll_back(run: Path, *, owner: str, adapter: str, to: int) -> None:
 def ask_run(run: Path, type: str, fields: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
     """Ask the actor of a run that is running."""
     address, config = _addresses(run)["runners"], RunDir.open(run)[1]
-    keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
+    keys = wire.keys_of(config.wire.keys)
     return control.ask(address, type, fields, timeout_s=timeout_s, keys=keys)
 
 

@@ -72,7 +72,7 @@ def look(path: Path) -> Iterator[Line]:
         return
     yield _launcher(launcher)
     found = Found(config, {n: int(p) for n, p in (about.get("processes") or {}).items()})
-    keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
+    keys = wire.keys_of(config.wire.keys)
     try:
         found.status = control.ask(about["addresses"]["runners"], "status", timeout_s=ASK_S,
                                    keys=keys)

@@ -1,7 +1,7 @@
 """Messages between processes: one msgpack header, then raw array frames, over ZeroMQ.
 
 Owns: messages <-> frames, sockets, addresses, CURVE keys.
-Does not own: what a message means (the two ends), retries.
+Does not own: what a message means (the two ends), retries, answering who may connect (door).
 
 A message is `Message(type, id, fields, arrays)`. On the wire it is a list of frames: a msgpack map
 `{v, type, id, fields, arrays: [[name, dtype, shape], ...]}` and then the bytes of each array in
@@ -12,10 +12,8 @@ more than its copy. Nothing is pickled; numbers travel as arrays, never as lists
 import dataclasses
 import enum
 import functools
-import logging
 import os
 import stat
-import threading
 import types
 import typing
 from collections.abc import Sequence
@@ -26,12 +24,10 @@ from typing import Any
 import msgpack
 import numpy as np
 import zmq
-from zmq.utils import z85
 
 from claw import records
+from claw.engine import door
 from claw.errors import UsageError, WireError
-
-log = logging.getLogger(__name__)
 
 VERSION = 1
 """the major version of the protocol; a newer one is refused by name"""
@@ -370,8 +366,6 @@ def read_samples(message: Message) -> list[records.Sample]:
 
 CLIENTS = "clients"
 """folder, in that of a server's keys, with the public keys of those who have a pair of their own"""
-ZAP = "inproc://zeromq.zap.01"
-"""where libzmq asks whether a client may connect (RFC 27)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +426,11 @@ def read_keys(folder: Path) -> Keys:
     return Keys(public, secret, server.read_bytes() if server.exists() else public, folder)
 
 
+def keys_of(folder: str) -> Keys | None:
+    """Read the keys that `wire.keys` names; None where it names none."""
+    return read_keys(Path(folder)) if folder else None
+
+
 def check_address(address: str, keys: Keys | None) -> None:
     """ipc:// and inproc:// need no keys; tcp:// is refused without CURVE keys."""
     if address.startswith(("ipc://", "inproc://")):
@@ -484,55 +483,9 @@ def open_socket(
 def _secure(socket: Any, keys: Keys, *, server: bool) -> None:
     socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
     if server:
-        _guard(socket.context, keys)
+        door.guard(socket.context, keys.public, keys.admit)
         socket.zap_domain = keys.public
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # nobody is let in while nobody is asked
         socket.curve_server = True
     else:
         socket.curve_serverkey = keys.server
-
-
-_doors: dict[bytes, Keys] = {}
-"""whose keys the sockets of a domain, which is named by the public key, ask for"""
-
-
-def _guard(context: zmq.Context, keys: Keys) -> None:
-    """Answer libzmq when it asks who may connect; one thread in each context that has a server.
-
-    Not zmq.auth's: it must be stopped before its context ends, which waits for it otherwise.
-    """
-    _doors[keys.public] = keys
-    socket = zmq.Context.shadow(context.underlying).socket(zmq.REP)
-    socket.setsockopt(zmq.LINGER, 0)
-    try:
-        socket.bind(ZAP)
-    except zmq.ZMQError as error:
-        socket.close()
-        if error.errno != zmq.EADDRINUSE:
-            raise
-        return  # another server of this context has it
-    threading.Thread(target=_answer_at_door, args=(socket,), name="claw-zap", daemon=True).start()
-
-
-def _knows(domain: bytes, credentials: list[bytes]) -> bool:
-    keys = _doors.get(domain)
-    try:
-        return keys is not None and keys.admit(z85.encode(credentials[0]))
-    except OSError as error:  # a file that goes while it is read must not end the answering
-        log.warning("the keys of clients cannot be read: %s", error)
-        return False
-
-
-def _answer_at_door(socket: Any) -> None:
-    try:
-        while True:
-            version, id, domain, _, _, mechanism, *credentials = socket.recv_multipart()
-            is_in = mechanism == b"CURVE" and _knows(domain, credentials)
-            if not is_in:
-                log.warning("a client with a key that is not admitted wanted to connect")
-            status = (b"200", b"OK") if is_in else (b"400", b"this key is not admitted")
-            socket.send_multipart([version, id, *status, b"", b""])
-    except zmq.ContextTerminated:
-        pass
-    finally:
-        socket.close()

@@ -48,7 +48,7 @@ class Actor:
         self._stopping = asyncio.Event()
         self._parent = parent.pid()
         self._context = zmq.asyncio.Context()
-        keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
+        keys = wire.keys_of(config.wire.keys)
         self._sockets = {
             name: wire.open_socket(self._context, zmq.ROUTER, sockets[name], bind=True, keys=keys)
             for name in LINKS

@@ -52,7 +52,7 @@ class Host:
         self._watches_parent = watches_parent
         self._config, self._plugin, self._key, self._ready = config, plugin, api_key, ready
         self._people = people
-        keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
+        keys = wire.keys_of(config.wire.keys)
         self._engine = WireEngine(
             actor, plugin=plugin.name, keys=keys, deadline_s=config.worker.deadline_s,
             heartbeat_s=config.wire.heartbeat_s, dead_after_s=config.wire.dead_after_s,

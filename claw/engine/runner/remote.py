@@ -15,7 +15,6 @@ import os
 import threading
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -58,7 +57,7 @@ class Client:
     """One host, asked from any thread. Its socket lives on a thread of its own."""
 
     def __init__(self, config: RemoteConfig) -> None:
-        keys = wire.read_keys(Path(config.keys)) if config.keys else None
+        keys = wire.keys_of(config.keys)
         wire.check_address(config.address, keys)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="remote", daemon=True).start()

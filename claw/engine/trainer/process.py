@@ -44,7 +44,7 @@ def run(
     _learn_method(config)
     folder = Path(run_dir)
     monitor = Monitor(folder, config.track, settings.resolved(config))
-    keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
+    keys = wire.keys_of(config.wire.keys)
     link = Link(actor, versions, beat_s=config.wire.heartbeat_s,
                 dead_after_s=config.wire.dead_after_s, keys=keys)
     depot = (Depot(folder / "versions", weights, keys, config.train.device) if weights

@@ -76,7 +76,7 @@ def _group(config: RunConfig, address: str) -> Group | None:
     """How versions come through a group, if they do."""
     if config.sglang.weights != "group":
         return None
-    keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
+    keys = wire.keys_of(config.wire.keys)
     return Group(address, keys, config.sglang.group_s)
 
 

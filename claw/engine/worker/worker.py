@@ -64,7 +64,7 @@ class Worker:
         weights: str = "",
     ) -> None:
         self.config, self.name = config, name
-        keys = wire.read_keys(Path(config.wire.keys)) if config.wire.keys else None
+        keys = wire.keys_of(config.wire.keys)
         self.context = zmq.Context()
         self.events = wire.open_socket(self.context, zmq.PAIR, EVENTS, bind=True)
         self.refusals = wire.open_socket(self.context, zmq.PAIR, REFUSALS, bind=True)
