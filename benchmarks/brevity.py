@@ -25,8 +25,10 @@ def questions(split: str) -> list[str]:
 
 
 def worth(said: str) -> float:
-    """1 at twelve words, falling in a line to 0 at none and at twenty-four."""
-    return max(0.0, 1 - abs(len(said.split()) - GOAL) / GOAL)
+    """1 at twelve words, else the smaller number over the larger: no reply is far from all others,
+    so that groups differ from the first step on."""
+    num_words = len(said.split())
+    return min(num_words, GOAL) / max(num_words, GOAL)
 
 
 class Asked:
