@@ -1,5 +1,5 @@
 # make demo | test | test-all | fuzz | lint | bench; what tests need: make needs, or one of it: sglang |
-# adapters | clients | openclaw | docker | desktop | chromium
+# adapters | clients | openclaw | docker | desktop | chromium | bits
 # Every target makes .venv and installs what it needs first; nothing else has to be typed.
 
 PYTHON ?= python3
@@ -10,8 +10,9 @@ SGLANG := .venv-sglang
 ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
 OPENCLAW := .openclaw
+BITS := .bits
 
-.PHONY: demo test test-all fuzz lint bench needs sglang adapters clients openclaw docker desktop chromium clean
+.PHONY: demo test test-all fuzz lint bench needs sglang adapters clients openclaw docker desktop chromium bits clean
 
 demo: $(READY)
 	$(BIN)/python -m claw_env_personal.demo $(ARGS)
@@ -37,7 +38,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.$(WHAT) $(ARGS)
 
 # the real parts of the tests; without one, its tests skip
-needs: sglang adapters clients openclaw desktop chromium
+needs: sglang adapters clients openclaw desktop chromium bits
 
 sglang: $(SGLANG)/ready
 
@@ -62,6 +63,12 @@ openclaw: $(OPENCLAW)/ready
 $(OPENCLAW)/ready: tools/install_openclaw.sh
 	OPENCLAW_DIR="$(OPENCLAW)" bash tools/install_openclaw.sh
 	@touch $(OPENCLAW)/ready
+
+bits: $(BITS)/ready
+
+$(BITS)/ready: tools/install_bits.sh $(READY)
+	VENV="$(VENV)" BITS="$(BITS)" bash tools/install_bits.sh
+	@touch $(BITS)/ready
 
 # an engine and the base image of sandboxes; does nothing where both are there
 docker:

@@ -55,6 +55,15 @@ def smollm2_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
+def bits_path() -> str:
+    """A PYTHONPATH with bitsandbytes: the folder of tools/install_bits.sh, or $CLAW_BITS."""
+    folder = Path(os.environ.get("CLAW_BITS") or Path(__file__).parent / ".bits")
+    if not (folder / "bitsandbytes").is_dir():
+        missing("bitsandbytes", f"{folder} does not exist; run: make bits")
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+
+
+@pytest.fixture(scope="session")
 def sglang_python() -> str:
     """The python of SGLang's environment: that of tools/install_sglang.sh, or $CLAW_SGLANG."""
     default = Path(__file__).parent / ".venv-sglang/bin/python"

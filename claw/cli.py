@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from claw import __version__
-from claw.errors import ClawError
+from claw.errors import ClawError, UsageError
 
 app = typer.Typer(
     name="claw", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False,
@@ -36,6 +36,8 @@ PluginName = Annotated[str, typer.Option("--plugin", "-p", help="Environment plu
 Model = Annotated[str, typer.Option("--model", "-m", help="Known name, folder or hub name.")]
 OpenClaw = Annotated[bool, typer.Option(
     "--openclaw", help="Print the configuration block for OpenClaw when ready.")]
+Preset = Annotated[str, typer.Option(
+    help="Settings for a card that serves and trains: 8gb, 16gb, 24gb or 80gb.")]
 Run = Annotated[str, typer.Option("--run", "-r", help="Run folder or name; default: the newest.")]
 
 Held = Annotated[list[str] | None, typer.Argument(
@@ -56,26 +58,26 @@ def train(
     words: Words = None, plugin: PluginName = "", model: Model = "",
     resume: Annotated[Path | None, typer.Option(help="Continue this run folder.")] = None,
     trace_hooks: Annotated[bool, typer.Option(help="Log every hook call of the plugin.")] = False,
-    openclaw: OpenClaw = False,
+    openclaw: OpenClaw = False, preset: Preset = "",
 ) -> None:
     """Serve a policy and train it from what happens next."""
     from claw.engine.report import play
 
     play(words or [], plugin=plugin, model=model, resume=resume, trace_hooks=trace_hooks,
-         for_openclaw=openclaw)
+         for_openclaw=openclaw, preset=preset)
 
 
 @app.command()
 def serve(
     words: Words = None, plugin: PluginName = "personal", model: Model = "",
     resume: Annotated[Path | None, typer.Option(help="Continue this run folder.")] = None,
-    openclaw: OpenClaw = False,
+    openclaw: OpenClaw = False, preset: Preset = "",
 ) -> None:
     """Serve a policy without training it."""
     from claw.engine.report import play
 
     play(words or [], plugin=plugin, model=model, resume=resume, trains=False,
-         for_openclaw=openclaw)
+         for_openclaw=openclaw, preset=preset)
 
 
 @app.command("eval")
@@ -221,6 +223,9 @@ def doctor(
     words: Words = None,
     run: Annotated[str, typer.Option(help="Say instead what each process of this run waits for; "
                                      "exit code 1 when one of them is gone or silent.")] = "",
+    fit: Annotated[str, typer.Option(metavar="MODEL", help="Say instead what this model needs on "
+                                     "cards of 8 to 80 GB; reads its config.json only.")] = "",
+    preset: Preset = "",
 ) -> None:
     """Say what this machine has: versions, devices, models, plugins, SGLang's environment."""
     if run:
@@ -228,6 +233,12 @@ def doctor(
         from claw.engine.rundir import find
 
         raise typer.Exit(waits.show(find(run)))
+    if fit:
+        from claw.engine import fit_report
+
+        raise typer.Exit(fit_report.show(fit, words or [], preset))
+    if preset:
+        raise UsageError("--preset has no effect here", do="claw doctor --fit MODEL --preset NAME")
     from claw.engine.doctor import report
     from claw.engine.report import read_config
 
@@ -250,14 +261,16 @@ def bench(
 
 
 @config_app.command("show")
-def config_show(words: Words = None, plugin: PluginName = "", model: Model = "") -> None:
+def config_show(
+    words: Words = None, plugin: PluginName = "", model: Model = "", preset: Preset = "",
+) -> None:
     """Print the resolved run as JSON."""
     import json
 
     from claw.config import resolved
     from claw.engine.report import read_config
 
-    typer.echo(json.dumps(resolved(read_config(words or [], plugin, model)), indent=2))
+    typer.echo(json.dumps(resolved(read_config(words or [], plugin, model, preset)), indent=2))
 
 
 @plugin_app.command("new")

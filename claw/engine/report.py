@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from claw import config as settings
+from claw import presets
 from claw.config import RunConfig
 from claw.engine import control, wire
 from claw.engine.rundir import RunDir
@@ -35,8 +36,8 @@ def say(text: str) -> None:
 # --- settings --------------------------------------------------------------------------------
 
 
-def read_config(words: list[str], plugin: str, model: str) -> RunConfig:
-    """Settings from a command line: at most one TOML file, then `a.b=c` overrides."""
+def read_config(words: list[str], plugin: str, model: str, preset: str = "") -> RunConfig:
+    """Settings from a command line: a preset, at most one TOML file, then `a.b=c` overrides."""
     files = [w for w in words if "=" not in w]
     if len(files) > 1:
         raise UsageError("more than one settings file", found=" ".join(files), allowed="one")
@@ -44,13 +45,14 @@ def read_config(words: list[str], plugin: str, model: str) -> RunConfig:
     overrides += [f'plugin_name="{plugin}"'] if plugin else []
     overrides += [f"model='{model}'"] if model else []
     path = Path(files[0]) if files else None
-    config = settings.load(path, tuple(overrides))
+    base = presets.values(preset)
+    config = settings.load(path, tuple(overrides), base)
     if not config.plugin_name:
         return config
     from claw.sdk import registry
 
     loaded = registry.load(config.plugin_name)
-    base = loaded.hook.claw_defaults() or {}
+    base = settings.merged(loaded.hook.claw_defaults() or {}, base)
     config = settings.load(path, tuple(overrides), base)
     loaded.settings(config.plugin.get(config.plugin_name, {}))
     _check_names(config, loaded)
@@ -79,17 +81,20 @@ def _check_names(config: RunConfig, plugin: Any) -> None:
 
 
 def play(
-    words: list[str], *, plugin: str, model: str, resume: Path | None, trains: bool = True,
-    trace_hooks: bool = False, for_openclaw: bool = False,
+    words: list[str], *, plugin: str, model: str, resume: Path | None, preset: str = "",
+    trains: bool = True, trace_hooks: bool = False, for_openclaw: bool = False,
 ) -> None:
     """Run until the run ends or the person stops it; the first Ctrl-C saves and says where."""
     from claw.engine.launch import Launcher
     from claw.engine.models import resolve
 
+    if resume is not None and preset:
+        raise UsageError("--preset has no effect on a run that is continued", found=str(resume),
+                         allowed="its own settings")
     if resume is not None:
         run, config = RunDir.open(resume)
     else:
-        config = read_config(words, plugin, model)
+        config = read_config(words, plugin, model, preset)
         if not config.plugin_name:
             raise UsageError("no plugin named", do="claw train --plugin personal")
         run = None

@@ -87,7 +87,11 @@ def rows_of(chunk_tokens: int | None, hidden_TH: Tensor, num_vocab: int) -> int:
         return chunk_tokens
     if hidden_TH.device.type == "cpu":
         return CPU_ROWS
-    low, high = GPU_ROWS
     is_torch = backend.choose(hidden_TH.device.type) == "torch"
-    row_bytes = num_vocab * (8 if is_torch else hidden_TH.element_size())
+    return gpu_rows(num_vocab * (8 if is_torch else hidden_TH.element_size()))
+
+
+def gpu_rows(row_bytes: int) -> int:
+    """Rows of a chunk on a GPU, of which each takes so many bytes."""
+    low, high = GPU_ROWS
     return min(max(GPU_BYTES // row_bytes // 128 * 128, low), high)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from claw.config import LoraConfig, RunConfig
-from claw.engine import sight
+from claw.engine import quantize, sight
 from claw.engine.pictures import Lens, lens_of
 from claw.engine.trainer import attention
 from claw.engine.trainer.loss import METHODS
@@ -128,14 +128,15 @@ def load(model_dir: str | Path, config: RunConfig) -> Policy:
     device = _device(config.train.device)
     dtype = _dtype(config.train.dtype, device)
     _check_kernels(device)
-    lm = _read(model_dir, device, dtype)
+    bits = quantize.loading(config.lora.quantize, device, dtype)
+    lm = _read(model_dir, device, dtype, bits)
     _check_head(lm)
     loss = config.loss
     asks_teacher = METHODS[config.train.method].opd and loss.w_opd > 0
     peft = first = None
     if config.lora.rank:
         torch.manual_seed(config.seed)  # the adapter's first weights
-        peft = _adapt(lm, config.lora)
+        peft = adapt(lm, config.lora)
     elif loss.kl_coef > 0 or (asks_teacher and loss.teacher == "base"):
         first = _read(model_dir, device, dtype).requires_grad_(False)
     if config.train.gradient_checkpointing:
@@ -154,7 +155,10 @@ def _checkpoint(lm: Any) -> None:
         lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
 
 
-def _read(model_dir: str | Path, device: torch.device, dtype: torch.dtype) -> Any:
+def _read(
+    model_dir: str | Path, device: torch.device, dtype: torch.dtype,
+    more: dict[str, Any] | None = None,
+) -> Any:
     from transformers import AutoConfig
 
     try:
@@ -162,7 +166,7 @@ def _read(model_dir: str | Path, device: torch.device, dtype: torch.dtype) -> An
         _without_dropout(settings)
         lm = sight.auto_class(model_dir).from_pretrained(
             str(model_dir), config=settings, dtype=dtype, local_files_only=True,
-            attn_implementation=attention.choose(device, dtype)[0],
+            attn_implementation=attention.choose(device, dtype)[0], **(more or {}),
         )
     except (OSError, ValueError) as error:
         raise UsageError(
@@ -222,7 +226,7 @@ def _check_head(lm: Any) -> None:
         )
 
 
-def _adapt(lm: Any, lora: LoraConfig) -> Any:
+def adapt(lm: Any, lora: LoraConfig) -> Any:
     """Put a LoRA adapter on the linear layers named in `lora.targets`, each of which must exist."""
     import peft
 

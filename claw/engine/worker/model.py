@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from claw.config import WorkerConfig
-from claw.engine import sight
+from claw.config import RunConfig
+from claw.engine import quantize, sight
 from claw.engine.pictures import Lens, lens_of
 from claw.engine.worker.eyes import Eyes, Seen
 from claw.engine.worker.slots import SlotCache, Window, attention_mask
@@ -128,19 +128,23 @@ def _align(
     return torch.from_numpy(ids), torch.from_numpy(positions), torch.from_numpy(columns)
 
 
-def load_model(folder: Path, config: WorkerConfig) -> Model:
+def load_model(folder: Path, config: RunConfig) -> Model:
     """Load the weights of `folder` onto the device of `config`."""
-    device = pick_device(config.device)
-    module = load_module(folder, pick_dtype(config.dtype, device))
-    model = Model(module, device, config.context, lens_of(folder))
+    w = config.worker
+    device = pick_device(w.device)
+    dtype = pick_dtype(w.dtype, device)
+    module = load_module(folder, dtype, quantize.loading(config.lora.quantize, device, dtype))
+    model = Model(module, device, w.context, lens_of(folder))
     model.logits(np.zeros(2, np.int32))  # a model that cannot run must say so at the start
     return model
 
 
-def load_module(folder: Path, dtype: torch.dtype) -> nn.Module:
+def load_module(
+    folder: Path, dtype: torch.dtype, more: dict[str, Any] | None = None
+) -> nn.Module:
     # sdpa: the slot cache brings its own mask, which flash attention would ignore
     module: nn.Module = sight.auto_class(folder).from_pretrained(
-        folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
+        folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True, **(more or {})
     )
     return module
 

@@ -52,7 +52,7 @@ def make(config: RunConfig, model_dir: Path) -> "TransformersBackend":
     """Load the model of a run."""
     if config.worker.threads:
         torch.set_num_threads(config.worker.threads)
-    return TransformersBackend(load_model(model_dir, config.worker), model_dir, config)
+    return TransformersBackend(load_model(model_dir, config), model_dir, config)
 
 
 class TransformersBackend:
