@@ -29,7 +29,7 @@ MAY_IMPORT = {
         "claw.records", "claw.errors", "claw.config", "claw.engine.worker", "claw.engine.wire",
         "claw.engine.versions", "claw.engine.tensors", "claw.engine.buckets", "claw.engine.process",
         "claw.engine.parent", "claw.engine.scratch", "claw.kernels", "claw.engine.pictures",
-        "claw.engine.sight", "claw.engine.faults",
+        "claw.engine.sight", "claw.engine.faults", "claw.engine.quantize",
     ),
     "plugins": ("claw.sdk",),
 }
