@@ -348,7 +348,11 @@ class WireConfig(Section):
     heartbeat_s: float = Field(2.0, gt=0)
     """between signs of life"""
     dead_after_s: float = Field(60.0, gt=0)
-    """silence after which a peer counts as gone"""
+    """silence after which a peer counts as gone; a process of the run that is stopped, or whose
+    loop does not turn, for so long is killed and started again"""
+    stuck_after_s: float = Field(1800.0, gt=0)
+    """how long one forward, micro-batch or load of weights may take; a worker or trainer that makes
+    no progress for longer is killed and started again"""
 
 
 class TrackConfig(Section):
