@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from claw.errors import UsageError, nearest
 
@@ -355,6 +355,20 @@ class WireConfig(Section):
     no progress for longer is killed and started again"""
 
 
+class JournalConfig(Section):
+    """The file that holds all that was said (docs/security.md)."""
+
+    key_file: str = ""
+    """encrypts the journal: file with the key, made by `claw keys FOLDER --journal`; needs the
+    extra `encrypted`"""
+
+    @field_validator("key_file")
+    @classmethod
+    def _absolute(cls, value: str) -> str:
+        """Commands read a run from any folder."""
+        return str(Path(value).expanduser().absolute()) if value else ""
+
+
 class TrackConfig(Section):
     """Metrics. JSONL in the run folder always."""
 
@@ -392,6 +406,7 @@ class RunConfig(Section):
     gate: GateConfig = GateConfig()
     better: BetterConfig = BetterConfig()
     wire: WireConfig = WireConfig()
+    journal: JournalConfig = JournalConfig()
     track: TrackConfig = TrackConfig()
     plugin: dict[str, dict[str, Any]] = {}
     """settings of plugins, checked by each plugin's own model"""

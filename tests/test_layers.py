@@ -20,6 +20,7 @@ MAY_IMPORT = {
         "claw.records", "claw.errors", "claw.config", "claw.sdk", "claw.engine.actor",
         "claw.engine.wire", "claw.engine.monitor", "claw.engine.process", "claw.engine.parent",
         "claw.engine.people", "claw.engine.pictures", "claw.engine.faults", "claw.engine.pulse",
+        "claw.engine.cipher",
     ),
     "claw/engine/runner": (
         "claw.records", "claw.errors", "claw.config", "claw.sdk", "claw.engine.runner",

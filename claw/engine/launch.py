@@ -24,7 +24,8 @@ from typing import Any
 
 from claw import config as settings
 from claw.config import RunConfig
-from claw.engine import control, faults, process, pulse, wire
+from claw.engine import cipher, control, faults, process, pulse, wire
+from claw.engine.actor.store import NAME as JOURNAL
 from claw.engine.rundir import RunDir, private
 from claw.errors import ClawError, UsageError
 
@@ -117,6 +118,7 @@ class Launcher:
         self.trains, self.resume, self.trace_hooks = trains, resume, trace_hooks
         self.hosts = hosts
         self.keys = wire.keys_of(config.wire.keys)
+        _check_journal(run.path / JOURNAL, config.journal.key_file)
         self.key = run.api_key(_given_key(config))
         self.children: dict[str, Child] = {}
         self._stopping = self._serves = False
@@ -341,6 +343,13 @@ def environment(config: RunConfig, name: str) -> dict[str, str]:
     judge = config.judge.api_key_env
     kept_back = {config.serve.api_key_env, *([] if name == "actor" else [judge])}
     return {k: v for k, v in os.environ.items() if k not in kept_back}
+
+
+def _check_journal(path: Path, key_file: str) -> None:
+    """UsageError: the actor could not open the journal with the key that the settings name."""
+    cipher.check(key_file)
+    if path.exists():
+        cipher.connect(path, key_file, read_only=True).close()
 
 
 def _wait(child: Child, seconds: float) -> None:
