@@ -208,14 +208,29 @@ def keys(
     folder: Annotated[Path, typer.Argument(help="Where to write the key pair.")],
     of: Annotated[Path | None, typer.Option(
         help="Folder of a run's keys: make a pair for one more client of that run.")] = None,
+    journal: Annotated[bool, typer.Option(
+        "--journal", help="Make the key of an encrypted journal instead.")] = False,
 ) -> None:
-    """Make CURVE keys, which tcp:// sockets need."""
+    """Make CURVE keys, which tcp:// sockets need, or the key of an encrypted journal."""
     from claw.engine.wire import CLIENTS, make_keys
 
+    if journal:
+        _journal_key(folder, of)
+        return
     make_keys(folder, of)
     typer.echo(f"wrote {folder}/wire.public and wire.secret; name the folder in wire.keys")
     if of is not None:
         typer.echo(f"it may connect until {of}/{CLIENTS}/{folder.resolve().name}.public is removed")
+
+
+def _journal_key(folder: Path, of: Path | None) -> None:
+    from claw.engine.cipher import make_key
+
+    if of is not None:
+        raise UsageError("--of makes keys of the wire, --journal the key of a journal",
+                         found="both", do="name one of them")
+    typer.echo(f"wrote {make_key(folder)}; name it in journal.key_file of a new run, and keep a "
+               "copy: without it the journal cannot be read")
 
 
 @app.command()

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from claw.errors import UsageError, nearest
 
@@ -351,7 +351,25 @@ class WireConfig(Section):
     heartbeat_s: float = Field(2.0, gt=0)
     """between signs of life"""
     dead_after_s: float = Field(60.0, gt=0)
-    """silence after which a peer counts as gone"""
+    """silence after which a peer counts as gone; a process of the run that is stopped, or whose
+    loop does not turn, for so long is killed and started again"""
+    stuck_after_s: float = Field(1800.0, gt=0)
+    """how long one forward, micro-batch or load of weights may take; a worker or trainer that makes
+    no progress for longer is killed and started again"""
+
+
+class JournalConfig(Section):
+    """The file that holds all that was said (docs/security.md)."""
+
+    key_file: str = ""
+    """encrypts the journal: file with the key, made by `claw keys FOLDER --journal`; needs the
+    extra `encrypted`"""
+
+    @field_validator("key_file")
+    @classmethod
+    def _absolute(cls, value: str) -> str:
+        """Commands read a run from any folder."""
+        return str(Path(value).expanduser().absolute()) if value else ""
 
 
 class TrackConfig(Section):
@@ -391,6 +409,7 @@ class RunConfig(Section):
     gate: GateConfig = GateConfig()
     better: BetterConfig = BetterConfig()
     wire: WireConfig = WireConfig()
+    journal: JournalConfig = JournalConfig()
     track: TrackConfig = TrackConfig()
     plugin: dict[str, dict[str, Any]] = {}
     """settings of plugins, checked by each plugin's own model"""

@@ -19,17 +19,19 @@ MAY_IMPORT = {
     "claw/engine/actor": (
         "claw.records", "claw.errors", "claw.config", "claw.sdk", "claw.engine.actor",
         "claw.engine.wire", "claw.engine.monitor", "claw.engine.process", "claw.engine.parent",
-        "claw.engine.people", "claw.engine.pictures", "claw.engine.faults",
+        "claw.engine.people", "claw.engine.pictures", "claw.engine.faults", "claw.engine.pulse",
+        "claw.engine.cipher",
     ),
     "claw/engine/runner": (
         "claw.records", "claw.errors", "claw.config", "claw.sdk", "claw.engine.runner",
         "claw.engine.wire", "claw.engine.process", "claw.engine.parent", "claw.engine.people",
+        "claw.engine.pulse",
     ),
     "claw/engine/worker": (
         "claw.records", "claw.errors", "claw.config", "claw.engine.worker", "claw.engine.wire",
         "claw.engine.versions", "claw.engine.tensors", "claw.engine.buckets", "claw.engine.process",
         "claw.engine.parent", "claw.engine.scratch", "claw.kernels", "claw.engine.pictures",
-        "claw.engine.sight", "claw.engine.faults", "claw.engine.quantize",
+        "claw.engine.sight", "claw.engine.faults", "claw.engine.quantize", "claw.engine.pulse",
     ),
     "plugins": ("claw.sdk",),
 }

@@ -5,8 +5,9 @@
               ├─ trainer    steps and versions
               └─ runner     plugin code: HTTP app, environments
 
-A process that dies is started again; the journal and the checkpoints hold all it needs. One that
-keeps dying ends the run with the last lines of its log. A child ends when its launcher is gone.
+A process that dies is started again, and one that hangs is killed first; the journal and the
+checkpoints hold all it needs. One that keeps dying ends the run with the last lines of its log. A
+child ends when its launcher is gone.
 """
 
 import json
@@ -23,7 +24,8 @@ from typing import Any
 
 from claw import config as settings
 from claw.config import RunConfig
-from claw.engine import control, faults, process, wire
+from claw.engine import cipher, control, faults, process, pulse, wire
+from claw.engine.actor.store import NAME as JOURNAL
 from claw.engine.rundir import RunDir, private
 from claw.errors import ClawError, UsageError
 
@@ -31,6 +33,8 @@ log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 30.0
 """after SIGTERM; then SIGKILL"""
+KILL_S = 5.0
+"""after SIGKILL; a process that waits for a disk or a device ends later, and is waited for then"""
 MAX_DEATHS = 5
 """deaths of one process within DEATH_WINDOW_S that end the run"""
 DEATH_WINDOW_S = 120.0
@@ -53,17 +57,46 @@ class Child:
     deaths: list[float] = field(default_factory=list)
     is_done: bool = False
     """ended by itself with exit code 0: not started again"""
+    ear: pulse.Ear | None = None
+    is_killed: bool = False
+    """for hanging; its end is awaited"""
 
     @faults.around("launcher.start")
     def start(self) -> None:
-        with open(self.log, "ab", opener=private) as out:
-            self.popen = subprocess.Popen(
-                [sys.executable, "-m", self.module, "--spec", str(self.spec)],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                env=self.env | process.ENVIRONMENT, umask=self.umask,
-                start_new_session=True,  # Ctrl-C reaches the launcher only
-                pass_fds=self.lock,
-            )
+        self.close()
+        self.ear, self.is_killed = pulse.Ear(), False
+        try:
+            with open(self.log, "ab", opener=private) as out:
+                self.popen = subprocess.Popen(
+                    [sys.executable, "-m", self.module, "--spec", str(self.spec)],
+                    stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                    env=self.env | process.ENVIRONMENT | {pulse.PIPE: str(self.ear.pipe)},
+                    umask=self.umask,
+                    start_new_session=True,  # Ctrl-C reaches the launcher only
+                    pass_fds=(*self.lock, self.ear.pipe),
+                )
+        finally:
+            self.ear.started()
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self.ear is not None:
+            self.ear.close()
+        self.ear = None
+
+    def kill_if_hung(self, dead_after_s: float) -> None:
+        """End the process, and what it started, if it hangs; `has_died` says when it is over."""
+        if self.popen is None or self.ear is None or self.is_killed:
+            return
+        if self.popen.poll() is None and (why := self.ear.trouble(self.popen.pid, dead_after_s)):
+            log.warning("%s hangs: %s; it is killed", self.name, why)
+            self.is_killed = True
+            os.killpg(self.popen.pid, signal.SIGKILL)
+            try:
+                self.popen.wait(KILL_S)
+            except subprocess.TimeoutExpired:
+                log.error("%s does not end: pid %d waits for a disk or a device", self.name,
+                          self.popen.pid)
 
     def has_died(self) -> bool:
         return not self.is_done and self.popen is not None and self.popen.poll() is not None
@@ -85,6 +118,7 @@ class Launcher:
         self.trains, self.resume, self.trace_hooks = trains, resume, trace_hooks
         self.hosts = hosts
         self.keys = wire.keys_of(config.wire.keys)
+        _check_journal(run.path / JOURNAL, config.journal.key_file)
         self.key = run.api_key(_given_key(config))
         self.children: dict[str, Child] = {}
         self._stopping = self._serves = False
@@ -203,8 +237,10 @@ class Launcher:
     # --- watch -------------------------------------------------------------------------------
 
     def tend(self) -> None:
-        """Start again what died; give up on what keeps dying."""
+        """Kill what hangs, start again what died; give up on what keeps dying."""
         for child in self.children.values():
+            if not self._stopping:
+                child.kill_if_hung(self.config.wire.dead_after_s)
             if not self._stopping and child.has_died():
                 try:
                     self._revive(child)
@@ -283,6 +319,7 @@ class Launcher:
         for child in reversed(list(self.children.values())):
             self._signal(child, signal.SIGTERM)
             _wait(child, STOP_GRACE_S)
+            child.close()
         self._ready_file.unlink(missing_ok=True)
 
     def kill(self) -> None:
@@ -290,7 +327,8 @@ class Launcher:
         self._stopping = True
         for child in self.children.values():
             self._signal(child, signal.SIGKILL)
-            _wait(child, 5.0)
+            _wait(child, KILL_S)
+            child.close()
 
     def _signal(self, child: Child, number: int) -> None:
         if child.popen is not None and child.popen.poll() is None:
@@ -305,6 +343,13 @@ def environment(config: RunConfig, name: str) -> dict[str, str]:
     judge = config.judge.api_key_env
     kept_back = {config.serve.api_key_env, *([] if name == "actor" else [judge])}
     return {k: v for k, v in os.environ.items() if k not in kept_back}
+
+
+def _check_journal(path: Path, key_file: str) -> None:
+    """UsageError: the actor could not open the journal with the key that the settings name."""
+    cipher.check(key_file)
+    if path.exists():
+        cipher.connect(path, key_file, read_only=True).close()
 
 
 def _wait(child: Child, seconds: float) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from claw import __version__
-from claw.engine import parent
+from claw.engine import parent, pulse
 from claw.errors import ClawError
 
 Spec = dict[str, Any]
@@ -37,6 +37,7 @@ def main(name: str, run: Callable[[Spec], None], argv: list[str] | None = None) 
         level=logging.INFO, stream=sys.stderr,
         format=f"%(asctime)s {spec.get('name', name)} %(levelname)s %(name)s: %(message)s",
     )
+    pulse.begin(spec.get("config") or {})
     try:
         run(spec)
     except ClawError as error:

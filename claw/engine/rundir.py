@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from claw import config as settings
 from claw.config import RunConfig
-from claw.engine import faults
+from claw.engine import cipher, faults
 from claw.errors import UsageError
 
 FORMAT = 2
@@ -52,6 +52,7 @@ class RunDir:
                 "the run folder exists already", found=str(path),
                 do=f"continue it with --resume {path}, or choose another name",
             )
+        cipher.check(config.journal.key_file)
         run = cls(path)
         with _writing(path):
             run.path.mkdir(parents=True, exist_ok=True)

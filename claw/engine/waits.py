@@ -4,7 +4,6 @@ Owns: the words, and the verdict whether something is wrong.
 Does not own: the figures (the actor's status), what is done about it (the launcher).
 """
 
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 
 from claw.config import RunConfig
 from claw.engine import control, report, wire
+from claw.engine.pulse import state_of
 from claw.engine.rundir import RunDir
 from claw.errors import ClawError
 
@@ -64,7 +64,7 @@ def look(path: Path) -> Iterator[Line]:
     run, config = RunDir.open(path)
     about = run.read_json("run.json")
     launcher = int(about.get("pid") or 0)
-    if not run.is_held() or not _state(launcher):
+    if not run.is_held() or not state_of(launcher):
         yield from _dead(path)
         return
     if not about.get("addresses"):
@@ -86,9 +86,9 @@ def look(path: Path) -> Iterator[Line]:
 
 
 def _launcher(pid: int) -> Line:
-    if (state := _state(pid)) in STATES:
+    if (state := state_of(pid)) in STATES:
         return Line("launcher", f"{STATES[state].format(pid=pid)}; what dies now stays dead", False)
-    return Line("launcher", f"pid {pid}, starts again what dies")
+    return Line("launcher", f"pid {pid}, starts again what dies or hangs")
 
 
 def _dead(path: Path) -> Iterator[Line]:
@@ -112,7 +112,7 @@ def _dead(path: Path) -> Iterator[Line]:
 def _process(name: str, found: Found) -> Line:
     """One process that the launcher started."""
     pid = found.pids[name]
-    state = _state(pid)
+    state = state_of(pid)
     if not state:
         return Line(name, f"gone (pid {pid}); the launcher starts it again", False)
     kind = name.partition("-")[0]
@@ -206,20 +206,3 @@ def _runner(name: str, found: Found) -> str:
     if not running + waiting:
         return "waits for clients, or for its environments"
     return f"waits for the answers to {running + waiting} requests"
-
-
-def _state(pid: int) -> str:
-    """The letter that the system has for a process's state; R where it tells none; "" for none."""
-    if pid <= 0:
-        return ""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        pass
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return "R"
-    except OSError:
-        return ""
-    return "R"

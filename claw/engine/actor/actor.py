@@ -18,7 +18,7 @@ import zmq.asyncio
 
 from claw import config as settings
 from claw.config import RunConfig
-from claw.engine import parent, wire
+from claw.engine import parent, pulse, wire
 from claw.engine.actor.conversations import ADAPTER
 from claw.engine.actor.parts import Parts
 from claw.engine.actor.runner_link import RunnerLink
@@ -129,6 +129,7 @@ class Actor:
         beat = 0
         while True:
             await asyncio.sleep(TEND_S)
+            pulse.mark(pulse.LOOP)
             if os.getppid() != self._parent:
                 log.warning("the parent process ended")
                 return self.stop()
@@ -182,6 +183,7 @@ class Actor:
         self._stopping.set()
 
     async def _end(self, tasks: list[asyncio.Task[Any]]) -> None:
+        pulse.rest(pulse.LOOP)
         await self.parts.stop()
         for name, peer in self._peers():
             await self._sender(name)(peer, Message("stop"))

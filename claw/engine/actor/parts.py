@@ -50,7 +50,7 @@ class Parts:
         self, config: RunConfig, model_dir: Path, run_dir: Path, to_worker: Send, *, resume: bool
     ) -> None:
         self.config = config
-        self.journal = Journal(run_dir)
+        self.journal = Journal(run_dir, key_file=config.journal.key_file)
         if not resume and self.journal.states():
             raise ClawError("the run folder holds turns already", found=str(self.journal.path),
                             do="continue it with --resume, or start a new run")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from claw.engine import faults
+from claw.engine import cipher, faults
 from claw.engine.actor.album import digests
 from claw.engine.actor.tables import FORMAT, PICTURES, SCHEMA
 from claw.errors import ClawError
@@ -27,7 +27,7 @@ NAME = "journal.sqlite"
 class NoRoom(ClawError):
     """The journal cannot grow: nothing is accepted until it can."""
 
-    def __init__(self, path: Path, error: sqlite3.OperationalError) -> None:
+    def __init__(self, path: Path, error: Exception) -> None:
         super().__init__("the journal cannot be written, so nothing new is accepted",
                          found=f"{path}: {error}",
                          do="free space on that disk, or make it writable; it is tried again then")
@@ -36,7 +36,10 @@ class NoRoom(ClawError):
 class Store:
     """One database; one process writes, others may read."""
 
-    def __init__(self, run_dir: Path | str, *, read_only: bool = False) -> None:
+    def __init__(
+        self, run_dir: Path | str, *, read_only: bool = False, key_file: str | None = None
+    ) -> None:
+        """`key_file`: of an encrypted one; None: what the settings in the run folder say."""
         self.path = Path(run_dir) / NAME
         self._lock = threading.RLock()  # big writes run in a thread
         self.picture_data: Callable[[str], bytes | None] = lambda digest: None
@@ -44,13 +47,13 @@ class Store:
         if read_only:
             if not self.path.exists():
                 raise ClawError("no journal in this run folder", found=str(run_dir))
-            uri = f"{self.path.resolve().as_uri()}?mode=ro"
-            self._db = sqlite3.connect(uri, uri=True, timeout=10, check_same_thread=False)
         else:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(
-                self.path, timeout=10, check_same_thread=False, isolation_level=None
-            )
+        if key_file is None:
+            key_file = cipher.key_file_of(self.path.parent)
+        self._sql = cipher.library(key_file)
+        self._db = cipher.connect(self.path, key_file, read_only=read_only)
+        if not read_only:
             self.path.chmod(0o600)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
@@ -64,7 +67,7 @@ class Store:
                 self._db.executescript(SCHEMA)
                 self._db.execute("INSERT INTO meta VALUES('format', ?)", (str(FORMAT),))
             row = self._db.execute("SELECT value FROM meta WHERE key='format'").fetchone()
-        except sqlite3.DatabaseError as error:
+        except self._sql.DatabaseError as error:
             raise ClawError("not a journal", found=f"{self.path}: {error}") from error
         if row is None or row[0] != str(FORMAT):
             raise ClawError(
@@ -95,7 +98,7 @@ class Store:
                 # a commit that fails leaves its transaction open, and later writes would join it
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
-                if isinstance(error, sqlite3.OperationalError) and _is_no_room(error):
+                if isinstance(error, self._sql.OperationalError) and _is_no_room(error):
                     raise NoRoom(self.path, error) from error
                 raise
 
@@ -159,7 +162,7 @@ class Store:
 to_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
-def _is_no_room(error: sqlite3.OperationalError) -> bool:
+def _is_no_room(error: Any) -> bool:
     """Whether a write failed for the disk's sake: full, read-only, or failing."""
     return error.sqlite_errorcode & 0xFF in (
         sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from claw.config import RunConfig
-from claw.engine import parent, wire
+from claw.engine import parent, pulse, wire
 from claw.engine.people import People
 from claw.engine.runner.engine import WireEngine
 from claw.engine.runner.episodes import Episodes, plays
@@ -113,6 +113,7 @@ async def _until_any(work: "asyncio.Task[None]", watchers: list["asyncio.Task[An
     try:
         await asyncio.wait([work, *watchers], return_when=asyncio.FIRST_COMPLETED)
     finally:
+        pulse.rest(pulse.LOOP)
         for task in (work, *watchers):
             task.cancel()
         done, late = await asyncio.wait([work], timeout=STOP_S)
@@ -124,8 +125,9 @@ async def _until_any(work: "asyncio.Task[None]", watchers: list["asyncio.Task[An
 
 
 async def _orphaned(launcher: int) -> bool:
-    """Return when the process that started this one has gone."""
+    """Return when the process that started this one has gone; it hears that the loop turns."""
     while os.getppid() == launcher:
+        pulse.mark(pulse.LOOP)
         await asyncio.sleep(0.5)
     log.warning("the launcher is gone; stopping")
     return True

@@ -17,7 +17,7 @@ import time
 
 import zmq
 
-from claw.engine import faults, parent, wire
+from claw.engine import faults, parent, pulse, wire
 from claw.errors import ClawError, WireError
 from claw.records import Version, new_id
 
@@ -100,6 +100,7 @@ class Link:
             self.send(message)
             again = min(deadline, time.monotonic() + wait_s + patience_s / RETRIES)
             while (left := again - time.monotonic()) > 0:
+                pulse.mark(pulse.WORK)
                 if self.stopping.is_set() and not through_stop:
                     raise Stopped
                 reply = self._next(min(left, POLL_S))

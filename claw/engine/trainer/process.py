@@ -13,7 +13,7 @@ import torch
 
 from claw import config as settings
 from claw.config import RunConfig
-from claw.engine import wire
+from claw.engine import pulse, wire
 from claw.engine.monitor import Monitor
 from claw.engine.trainer import loss, step
 from claw.engine.trainer.depot import Depot
@@ -57,6 +57,7 @@ def run(
     except (Stopped, step.Abandoned):
         log.info("stopped; the run continues from its newest checkpoint")
     finally:
+        pulse.rest(pulse.WORK)
         if depot is not None:
             depot.close()
         link.close()

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from claw.config import RunConfig
-from claw.engine import faults, wire
+from claw.engine import faults, pulse, wire
 from claw.engine.monitor import Monitor
 from claw.engine.trainer import drift, durable, heldout, model, weights
 from claw.engine.trainer.learner import Learner, Lease, Shared, folder_of
@@ -100,6 +100,7 @@ class Trainer:
         """Train leases until max_steps. Stopped: SIGTERM, a stop message, or no parent any more."""
         self.greet()
         while not self.is_done:
+            pulse.mark(pulse.WORK)
             self._serve_requests()
             lease = self._lease()
             if lease is None:
@@ -158,7 +159,12 @@ class Trainer:
     def train(self, lease: Lease) -> tuple[Update, Version, str]:
         """Make a lease's step: see `Learner.train`."""
         self._take_up(lease.samples[0].owner if lease.samples else DEFAULT_OWNER)
-        return self.learner.train(lease, self.step, self.link.stopping.is_set)
+        return self.learner.train(lease, self.step, self._is_stopping)
+
+    def _is_stopping(self) -> bool:
+        """Asked between two micro-batches, which is also the sign that a step gets on."""
+        pulse.mark(pulse.WORK)
+        return self.link.stopping.is_set()
 
     @faults.around("trainer.ack")
     def _acknowledge(self, lease: Lease, update: Update, version: Version, why: str) -> None:

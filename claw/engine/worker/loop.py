@@ -19,7 +19,7 @@ from typing import Any
 import zmq
 
 from claw.config import RunConfig
-from claw.engine import faults, wire
+from claw.engine import faults, pulse, wire
 from claw.engine.versions import Manifest, VersionError
 from claw.engine.wire import Message
 from claw.engine.worker.backend import (
@@ -128,6 +128,7 @@ class ModelLoop:
     def _run(self, backend: Backend, out: zmq.Socket) -> None:
         failures = 0
         while not self._stop.is_set():
+            pulse.mark(pulse.WORK)
             for answer in self._obey(backend):
                 faults.at("worker.acknowledge.before")
                 self._send(out, answer)
@@ -153,6 +154,7 @@ class ModelLoop:
     def _send(self, out: zmq.Socket, message: Message) -> None:
         frames = wire.encode(message)
         while not self._stop.is_set():
+            pulse.mark(pulse.WORK)
             try:
                 out.send_multipart(frames)
                 return

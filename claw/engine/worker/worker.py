@@ -18,7 +18,7 @@ from pathlib import Path
 import zmq
 
 from claw.config import RunConfig
-from claw.engine import faults, wire
+from claw.engine import faults, pulse, wire
 from claw.engine.wire import Message
 from claw.engine.worker import guard
 from claw.engine.worker.backend import Code, RequestError
@@ -121,6 +121,7 @@ class Worker:
 
     def _turn(self) -> None:
         """Move what is there to move, once."""
+        pulse.mark(pulse.LOOP)
         poller = zmq.Poller()
         poller.register(self.actor, zmq.POLLIN)
         poller.register(self.link.monitor, zmq.POLLIN)
@@ -153,6 +154,7 @@ class Worker:
             self.early = {}
 
     def _close(self) -> None:
+        pulse.rest(pulse.LOOP, pulse.WORK)
         self._send(Message("worker.bye"))
         self.loader.stop()
         ended = self.loop.stop(STOP_S)
