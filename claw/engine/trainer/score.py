@@ -20,7 +20,6 @@ from claw.engine.trainer.model import Policy
 from claw.engine.trainer.plan import Item
 from claw.engine.trainer.ranks import Ranks
 
-
 IDLE: Pair = (np.zeros(1, np.int32), np.zeros(1, np.int32))
 """a pass that only keeps step with other ranks"""
 

@@ -1,4 +1,4 @@
-"""What a step adds up: sums over its micro-batches, of every rank, and the metrics that come of them.
+"""What a step adds up: sums over its micro-batches, those of every rank, and metrics of them.
 
 Owns: names and divisors of metrics. Does not own: the loss (loss), what is trained (plan).
 

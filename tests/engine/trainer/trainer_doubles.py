@@ -1,5 +1,4 @@
-"""A trainer process, and the actor's socket, small: leases what it is given, remembers all it hears.
-"""
+"""A trainer process, and a small actor: it leases what it is given, and remembers all it hears."""
 
 import json
 import os
