@@ -156,6 +156,8 @@ class TrainConfig(Section):
     """auto: float32 on a CPU, bfloat16 with float32 master weights elsewhere"""
     threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves it to torch"""
+    packing: bool = False
+    """the sequences of a forward pass lie in one row, without padding, and none sees another"""
     gradient_checkpointing: bool = False
     """recompute activations in the backward pass: less memory, more time"""
 

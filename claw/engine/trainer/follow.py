@@ -32,7 +32,9 @@ def _do(told: wire.Message, policy: Policy, optim: Optimiser, config: RunConfig)
     match told.type:
         case "hidden":
             with torch.no_grad():
-                policy.hidden(torch.from_numpy(told.arrays["ids"]).to(policy.device))
+                given = {name: torch.from_numpy(a).to(policy.device)
+                         for name, a in told.arrays.items()}
+                policy.hidden(given["ids"], bounds=given.get("bounds"))
         case "gather_head":
             _ = policy.head
         case "step":

@@ -1,4 +1,4 @@
-"""`python -m claw.engine.trainer.group --spec FILE.json`: the trainer on several ranks of a machine.
+"""`python -m claw.engine.trainer.group --spec FILE.json`: the trainer on several ranks.
 
 Owns: torchrun's agent, which starts the ranks, and all of them again when one has died.
 Does not own: what a rank does (process).

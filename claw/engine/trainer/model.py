@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from claw.config import LoraConfig, RunConfig
 from claw.engine import sight, wire
 from claw.engine.pictures import Lens, lens_of
-from claw.engine.trainer import attention, sharded
+from claw.engine.trainer import attention, batch, sharded
 from claw.engine.trainer.loss import METHODS
 from claw.engine.trainer.ranks import Ranks
 from claw.engine.trainer.sharded import Whole
@@ -36,10 +36,13 @@ class Policy:
     def __init__(
         self, lm: Any, peft: Any | None, first: Any | None, ema_decay: float | None,
         lens: Lens | None = None, ranks: Ranks | None = None, whole: Whole | None = None,
-        first_whole: Whole | None = None,
+        first_whole: Whole | None = None, packs: bool = False,
     ):
-        """`whole`: `lm` in shards over `ranks`; None where one process has all of it."""
-        self.lm, self.peft, self.first, self.lens = lm, peft, first, lens
+        """`whole`: `lm` in shards over `ranks`; None where one process has all of it.
+
+        `packs`: the sequences of a micro-batch lie in one row.
+        """
+        self.lm, self.peft, self.first, self.lens, self.packs = lm, peft, first, lens, packs
         self.ranks, self.whole, self._first_whole = ranks or Ranks(), whole, first_whole
         self.ema_decay = ema_decay
         self.parameters: dict[str, nn.Parameter] = {
@@ -87,23 +90,34 @@ class Policy:
     def kind(self) -> str:
         return "full" if self.peft is None else "lora"
 
-    def hidden(self, ids_BL: Tensor, pictures: Pictures = ()) -> Tensor:
+    def lay(self, pairs: Sequence[batch.Pair]) -> batch.MicroBatch:
+        """A micro-batch as this policy reads it."""
+        return batch.lay(pairs, self.device, packed=self.packs)
+
+    def hidden(
+        self, ids_BL: Tensor, pictures: Pictures = (), bounds: Tensor | None = None
+    ) -> Tensor:
         """[B, L] -> final hidden states [B, L, H], after the last norm; no logits are made.
 
-        `pictures` are those of each sequence.
+        `pictures` are those of each sequence. `bounds` int32 [n + 1]: the one row holds n
+        sequences, none of which sees another.
         """
         if self.lens is not None and any(pictures):
             return sight.whole(self.lm, self.lens, ids_BL, pictures)
         if self.whole is None:
-            return _last_hidden(self.lm, ids_BL)
-        self.ranks.tell_all_of(wire.Message("hidden", "", {}, {"ids": ids_BL.cpu().numpy()}))
-        return self.whole(ids_BL)
+            return _last_hidden(self.lm, ids_BL, bounds)
+        given = {"ids": ids_BL} | ({} if bounds is None else {"bounds": bounds})
+        arrays = {name: t.cpu().numpy() for name, t in given.items()}
+        self.ranks.tell_all_of(wire.Message("hidden", "", {}, arrays))
+        return self.whole(ids_BL, bounds)
 
-    def student(self, ids_BL: Tensor, pictures: Pictures = ()) -> Tensor:
+    def student(
+        self, ids_BL: Tensor, pictures: Pictures = (), bounds: Tensor | None = None
+    ) -> Tensor:
         """`hidden` with gradients (and with the dropout of adapters and checkpointing, if set)."""
         self.lm.train()
         try:
-            return self.hidden(ids_BL, pictures)
+            return self.hidden(ids_BL, pictures, bounds)
         finally:
             self.lm.eval()
 
@@ -125,7 +139,7 @@ class Policy:
                     yield self
             elif self.first is not None:
                 yield Policy(self.first, None, None, None, self.lens, self.ranks,
-                             self._first_whole)
+                             self._first_whole, packs=self.packs)
             else:
                 raise ValueError(f"weights of {who!r} are not kept in this run")
 
@@ -210,13 +224,16 @@ def load(model_dir: str | Path, config: RunConfig, ranks: Ranks | None = None) -
     dtype = _dtype(config.train.dtype, device)
     lens = lens_of(Path(model_dir))
     _check_kernels(device)
-    if ranks.size > 1 and lens is not None:
-        raise UsageError("a model that sees trains on one rank only", found=str(model_dir),
-                         do="set train.ranks = 1")
+    if lens is not None and (ranks.size > 1 or config.train.packing):
+        raise UsageError("a model that sees trains on one rank, and padded", found=str(model_dir),
+                         do="set train.ranks = 1 and train.packing = false")
     # in shards the trained weights are float32 and computed with in `dtype`
     is_kept_exact = ranks.size > 1 and not config.lora.rank
-    lm = _read(model_dir, device, torch.float32 if is_kept_exact else dtype)
+    kept_as = torch.float32 if is_kept_exact else dtype
+    lm = _read(model_dir, device, kept_as, config.train.packing)
     _check_head(lm)
+    if config.train.packing:
+        _check_packing(lm)
     loss = config.loss
     asks_teacher = METHODS[config.train.method].opd and loss.w_opd > 0
     peft = first = None
@@ -224,7 +241,7 @@ def load(model_dir: str | Path, config: RunConfig, ranks: Ranks | None = None) -
         torch.manual_seed(config.seed)  # the adapter's first weights
         peft = _adapt(lm, config.lora)
     elif loss.kl_coef > 0 or (asks_teacher and loss.teacher == "base"):
-        first = _read(model_dir, device, dtype).requires_grad_(False)
+        first = _read(model_dir, device, dtype, config.train.packing).requires_grad_(False)
     if config.train.gradient_checkpointing:
         _checkpoint(lm)
     keeps_ema = asks_teacher and loss.teacher == "ema"
@@ -232,11 +249,14 @@ def load(model_dir: str | Path, config: RunConfig, ranks: Ranks | None = None) -
         _shard(model, device, dtype) if model is not None and ranks.size > 1 else None
         for model in (lm, first))
     return Policy(lm.eval(), peft, first, loss.ema_decay if keeps_ema else None, lens, ranks,
-                  whole, first_whole)
+                  whole, first_whole, config.train.packing)
 
 
 def _shard(lm: Any, device: torch.device, dtype: torch.dtype) -> Whole:
-    return sharded.shard(lm, lambda ids_BL: _last_hidden(lm, ids_BL), device, dtype)
+    def forward(ids_BL: Tensor, bounds: Tensor | None) -> Tensor:
+        return _last_hidden(lm, ids_BL, bounds)
+
+    return sharded.shard(lm, forward, device, dtype)
 
 
 def _checkpoint(lm: Any) -> None:
@@ -248,7 +268,9 @@ def _checkpoint(lm: Any) -> None:
         lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
 
 
-def _read(model_dir: str | Path, device: torch.device, dtype: torch.dtype) -> Any:
+def _read(
+    model_dir: str | Path, device: torch.device, dtype: torch.dtype, packs: bool
+) -> Any:
     from transformers import AutoConfig
 
     try:
@@ -256,7 +278,7 @@ def _read(model_dir: str | Path, device: torch.device, dtype: torch.dtype) -> An
         _without_dropout(settings)
         lm = sight.auto_class(model_dir).from_pretrained(
             str(model_dir), config=settings, dtype=dtype, local_files_only=True,
-            attn_implementation=attention.choose(device, dtype)[0],
+            attn_implementation=attention.choose(device, dtype, settings if packs else None)[0],
         )
     except (OSError, ValueError) as error:
         raise UsageError(
@@ -300,8 +322,9 @@ def _decoder(lm: Any) -> Any:
     return getattr(lm, lm.base_model_prefix)
 
 
-def _last_hidden(lm: Any, ids_BL: Tensor) -> Tensor:
-    return _decoder(lm)(input_ids=ids_BL, use_cache=False).last_hidden_state
+def _last_hidden(lm: Any, ids_BL: Tensor, bounds: Tensor | None = None) -> Tensor:
+    packed = {} if bounds is None else attention.packed_arguments(bounds)
+    return _decoder(lm)(input_ids=ids_BL, use_cache=False, **packed).last_hidden_state
 
 
 @torch.no_grad()
@@ -317,6 +340,27 @@ def _check_head(lm: Any) -> None:
         raise UsageError(
             "the model's logits are not its hidden states times the head", found=type(lm).__name__,
             allowed="models without a bias, soft cap or scale on their logits",
+        )
+
+
+@torch.no_grad()
+def _check_packing(lm: Any) -> None:
+    """Refuse models that carry something from one sequence of a row into the next.
+
+    The second of two sequences is read behind two different ones, and alone.
+    """
+    ids = torch.arange(12, device=lm.device)[None] % lm.get_output_embeddings().weight.shape[0]
+    bounds = torch.tensor([0, 7, 12], dtype=torch.int32, device=lm.device)
+    behind, behind_other = (
+        _last_hidden(lm, torch.cat([first, ids[:, 7:]], dim=1), bounds)[:, 7:].float()
+        for first in (ids[:, :7], ids[:, :7].flip(1)))
+    alone = _last_hidden(lm, ids[:, 7:]).float()
+    rounding = 8 * torch.finfo(lm.dtype).eps * float(alone.abs().max())
+    if (behind - behind_other).abs().max() > rounding or not torch.allclose(
+            behind, alone, rtol=1e-3, atol=1e-2):
+        raise UsageError(
+            "the model cannot read several sequences in one row", found=type(lm).__name__,
+            allowed="models whose layers are attention", do="set train.packing = false",
         )
 
 

@@ -1,4 +1,4 @@
-"""The processes that train together: what the first of them tells the others, and what all agree on.
+"""The processes that train together: what the first of them tells, and what all agree on.
 
 Owns: words between ranks, agreement, the group of torch.distributed.
 Does not own: what is told (the functions that do it, follow), the weights' shards (sharded).

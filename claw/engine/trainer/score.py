@@ -53,19 +53,21 @@ def reply_hidden(
     `passes`: at least so many forward passes are made, as other ranks make so many.
     """
     found: dict[int, Tensor] = {}
-    groups = batch.group([len(p) + len(r) for p, r, *_ in pairs], max_tokens)
+    lengths = [len(p) + len(r) for p, r, *_ in pairs]
+    groups = batch.group(lengths, max_tokens, packed=policy.packs)
     with torch.no_grad():
         for indices in groups:
-            micro = batch.pad([pairs[i] for i in indices], policy.device)
+            micro = policy.lay([pairs[i] for i in indices])
             hidden_TH = _hidden(policy, micro)
             found |= dict(zip(indices, micro.per_sequence(hidden_TH), strict=True))
         for _ in range(passes - len(groups)):
-            _hidden(policy, batch.pad([IDLE], policy.device))
+            _hidden(policy, policy.lay([IDLE]))
     return [found[i] for i in range(len(pairs))]
 
 
 def _hidden(policy: Policy, micro: batch.MicroBatch) -> Tensor:
-    return finite(micro.at_replies(policy.hidden(micro.ids_BL, micro.pictures)), policy.ranks)
+    hidden_BLH = policy.hidden(micro.ids_BL, micro.pictures, micro.bounds)
+    return finite(micro.at_replies(hidden_BLH), policy.ranks)
 
 
 def teacher(
@@ -80,6 +82,8 @@ def teacher(
     with policy.weights_of(who) as weights:
         rows = iter(reply_hidden(weights, pairs, max_tokens, passes))
         head = weights.head.detach()
+        if who == "ema" and policy.whole is not None:
+            head = head.clone()  # its storage takes the current weights next
     empty = head.new_empty(0, head.shape[1])
     hidden = tuple(torch.cat([empty, *(next(rows) for _ in item.hints)]) for item in items)
     return Teacher(head, hidden)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from claw.config import RunConfig
+from claw.config import RunConfig, TrainConfig
 from claw.engine.trainer import batch
 from claw.engine.trainer.plan import Item
 from claw.engine.trainer.ranks import Ranks
@@ -34,12 +34,12 @@ class Round:
 
 def rounds(items: Sequence[Item], ranks: Ranks, config: RunConfig) -> list[Round]:
     """This rank's micro-batches; every rank gets as many."""
-    limit = config.train.micro_tokens
-    micros = [_micro_batches(part, limit) for part in split(items, ranks.size)]
+    train = config.train
+    micros = [_micro_batches(part, train) for part in split(items, ranks.size)]
     found = []
     for i in range(max(map(len, micros))):
         beside = [own[i] if i < len(own) else (IDLE,) for own in micros]
-        passes = max(len(batch.group(_hinted(own), limit)) for own in beside)
+        passes = max(len(_group(_hinted(own), train)) for own in beside)
         found.append(Round(beside[ranks.rank], passes))
     return found
 
@@ -60,9 +60,13 @@ def split(items: Sequence[Item], size: int) -> list[list[Item]]:
     return [[items[i] for i in sorted(part)] for part in shares]
 
 
-def _micro_batches(items: Sequence[Item], limit: int) -> list[tuple[Item, ...]]:
+def _micro_batches(items: Sequence[Item], train: TrainConfig) -> list[tuple[Item, ...]]:
     lengths = [item.sample.num_tokens for item in items]
-    return [tuple(items[i] for i in indices) for indices in batch.group(lengths, limit)]
+    return [tuple(items[i] for i in indices) for indices in _group(lengths, train)]
+
+
+def _group(lengths: Sequence[int], train: TrainConfig) -> list[list[int]]:
+    return batch.group(lengths, train.micro_tokens, packed=train.packing)
 
 
 def _hinted(items: Sequence[Item]) -> list[int]:

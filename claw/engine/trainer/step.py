@@ -21,7 +21,7 @@ from torch import Tensor
 from claw import kernels
 from claw.config import RunConfig
 from claw.engine import faults, wire
-from claw.engine.trainer import batch, loss, plan, score, share, targets
+from claw.engine.trainer import loss, plan, score, share, targets
 from claw.engine.trainer.batch import MicroBatch
 from claw.engine.trainer.model import Policy
 from claw.engine.trainer.optim import Optimiser, is_finite
@@ -130,7 +130,7 @@ def _one(
     method, k = loss.METHODS[config.train.method], config.loss.k
     items = list(part.items)
     pairs = [(i.sample.prompt_ids, i.sample.reply_ids, *i.sample.pictures) for i in items]
-    micro = batch.pad(pairs, policy.device)
+    micro = policy.lay(pairs)
     taus = [np.full(len(i.rl), i.temperature, np.float32) for i in items]
     tau_T = torch.as_tensor(np.concatenate(taus)).to(policy.device)
     teacher = score.teacher(
@@ -140,7 +140,8 @@ def _one(
     has_kl = config.loss.kl_coef > 0
     ref_T = score.reference_logps(policy, micro, tau_T) if has_kl else None
     hidden_TH = score.finite(
-        micro.at_replies(policy.student(micro.ids_BL, micro.pictures)), policy.ranks)
+        micro.at_replies(policy.student(micro.ids_BL, micro.pictures, micro.bounds)),
+        policy.ranks)
     student = targets.see(
         hidden_TH, policy.head, micro, tau_T, min(k, policy.vocab_size) if method.opd else 0
     )
@@ -171,10 +172,12 @@ def _weights(
 
     def share(term: str, coefficient: float) -> Tensor:
         masks = [getattr(item, term) for item in items]
-        lengths = torch.tensor([int(m.sum()) for m in masks], device=micro.row_T.device)
-        mask_T = torch.as_tensor(np.concatenate(masks)).to(micro.row_T.device)
+        device = micro.sequence_T.device
+        lengths = torch.tensor([int(m.sum()) for m in masks], device=device)
+        mask_T = torch.as_tensor(np.concatenate(masks)).to(device)
         count = what.count(term, c.normalise)
-        return coefficient * loss.token_weights(lengths, micro.row_T, mask_T, c.normalise, count)
+        return coefficient * loss.token_weights(
+            lengths, micro.sequence_T, mask_T, c.normalise, count)
 
     is_combined = method.rl and method.opd and not method.topk
     rl = share("any", 1.0) if is_combined else share("rl", c.w_rl)
