@@ -1,7 +1,7 @@
-"""Several ranks train what one rank trains: real processes of torchrun over gloo.
+"""Several ranks train what one rank trains: real processes over gloo, some of them under torchrun.
 
-What is compared: losses and gradient norms of every step, and the weights of the last version.
-Float32 sums in another order; the tolerances are some ten times what is seen.
+What is compared: losses, gradient norms and metrics of every step, and the weights of the last
+version. The ranks add float32 numbers in another order.
 """
 
 import os
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rank_group
 import torch
 from bench import config, lease, trainer
 from safetensors.torch import load_file
@@ -69,22 +70,6 @@ def actor() -> Iterator[FakeActor]:
         found.close()
 
 
-def together(
-    actor: FakeActor, model: Path, run_dir: Path, given: list[list[Sample]],
-    settings: dict[str, Any], ranks: int, resume: bool = False,
-) -> list[Update]:
-    """Several ranks under torchrun's agent, until all batches are trained."""
-    process = started(actor, model, run_dir, settings, ranks, resume)
-    try:
-        found = fed(actor, process, given)
-        process.popen.send_signal(signal.SIGTERM)
-        actor.until(lambda: process.popen.poll() is not None)
-        assert process.popen.returncode == 0, process.log
-        return found
-    finally:
-        ended(process)
-
-
 def started(
     actor: FakeActor, model: Path, run_dir: Path, settings: dict[str, Any], ranks: int,
     resume: bool = False,
@@ -138,6 +123,7 @@ CASES = {
     "full weights on four, three of them with an empty share in one step": (4, values()),
     "an adapter, taught by the base, held by KL, activations made again": (2, values(
         4, loss={"teacher": "base", "kl_coef": 0.05}, train={"gradient_checkpointing": True})),
+    "packed rows on two ranks": (2, values(train={"packing": True, "micro_tokens": 100})),
     "full weights, taught by their average, held to a copy of the first": (2, values(
         loss={"teacher": "ema", "ema_decay": 0.5, "kl_coef": 0.05, "entropy_coef": 0.01})),
 }
@@ -145,27 +131,28 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_several_ranks_train_what_one_trains(
-    actor: FakeActor, request: pytest.FixtureRequest, tmp_path: Path, case: str
+    request: pytest.FixtureRequest, tmp_path: Path, case: str
 ) -> None:
     ranks, settings = CASES[case]
     untied = "copy of the first" in case
     model = request.getfixturevalue("tiny_qwen3_dir" if untied else "tiny_llama_dir")
     one = alone(model, tmp_path / "one", batches(), settings)
-    many = together(actor, model, tmp_path / "many", batches(), settings, ranks)
+    many = rank_group.run(model, tmp_path / "many", batches(), settings, ranks)
     assert_same(one, many)
     assert_same_weights(weights(tmp_path / "one"), weights(tmp_path / "many"))
 
 
-def test_a_run_goes_on_with_another_number_of_ranks(
-    actor: FakeActor, tiny_llama_dir: Path, tmp_path: Path
-) -> None:
+def test_a_run_goes_on_with_another_number_of_ranks(tiny_llama_dir: Path, tmp_path: Path) -> None:
     settings = values(loss={"teacher": "ema"}, train={"warmup_steps": 4, "weight_decay": 0.1})
     given = batches()
     one = alone(tiny_llama_dir, tmp_path / "one", given, settings)
     run_dir = tmp_path / "many"
     found = alone(tiny_llama_dir, run_dir, given[:1], settings)
-    found += together(actor, tiny_llama_dir, run_dir, given[1:3], settings, 4, resume=True)
-    found += together(actor, tiny_llama_dir, run_dir, given[3:4], settings, 2, resume=True)
+    for part, ranks in ((given[1:3], 4), (given[3:4], 2)):
+        found += rank_group.run(tiny_llama_dir, run_dir, part, settings, ranks, resume=True)
+        (folder, *_) = sorted((run_dir / "checkpoints/default").iterdir(), reverse=True)
+        files = [f.name for f in folder.glob("*.safetensors")]
+        assert len(files) == ranks and not list(folder.glob("*.distcp")), files
     found += alone(tiny_llama_dir, run_dir, given[4:], settings, resume=True)
     assert_same(one, found)
     assert_same_weights(weights(tmp_path / "one"), weights(run_dir))
