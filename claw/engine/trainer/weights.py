@@ -92,6 +92,8 @@ def _write_weights(policy: Policy, folder: Path) -> tensors.Checksums:
         # one file, whatever the size
         given = {} if policy.whole is None else {"state_dict": state}
         policy.lm.save_pretrained(folder, max_shard_size="1000GB", **given)
+        if policy.whole is not None:
+            _name_dtype(folder / "config.json", policy.dtype)
         written = {name for file in folder.glob("*.safetensors")
                    for name in versions.tensor_shapes(file)}
         if not written <= set(state):  # a model whose files have other names than its modules
@@ -103,6 +105,12 @@ def _write_weights(policy: Policy, folder: Path) -> tensors.Checksums:
     plain = json.loads(json.dumps(settings, default=_plain))
     durable.save_json(folder / "adapter_config.json", plain)
     return _checksums(state)
+
+
+def _name_dtype(file: Path, dtype: torch.dtype) -> None:
+    """Transformers writes that of the modules, which in shards is that of the optimiser's truth."""
+    values = json.loads(file.read_text(encoding="utf-8"))
+    durable.save_json(file, values | {"dtype": str(dtype).removeprefix("torch.")})
 
 
 def _checksums(state: Mapping[str, Tensor]) -> tensors.Checksums:

@@ -4,6 +4,7 @@ What is compared: losses, gradient norms and metrics of every step, and the weig
 version. The ranks add float32 numbers in another order.
 """
 
+import json
 import os
 import signal
 import tempfile
@@ -187,3 +188,35 @@ def rank(process: Process, number: int) -> int:
         if parent == process.popen.pid and f"RANK={number}".encode() in words:
             return int(folder.name)
     raise AssertionError(f"no rank {number}: {process.log}")
+
+
+def test_bfloat16_ranks_keep_the_truth_in_float32(tiny_llama_dir: Path, tmp_path: Path) -> None:
+    settings = values(train={"dtype": "bfloat16", "lr": 1e-5})
+    one = alone(tiny_llama_dir, tmp_path / "one", batches(), settings)
+    many = rank_group.run(tiny_llama_dir, tmp_path / "many", batches(), settings, 2)
+    for a, b in zip(one, many, strict=True):
+        assert b.loss.total == pytest.approx(a.loss.total, rel=0.03)
+        assert b.grad_norm == pytest.approx(a.grad_norm, rel=0.03)
+    published, (kept, *_) = weights(tmp_path / "many"), _newest(tmp_path / "many")
+    truth = {name.removeprefix("weight."): value for name, value in kept.items()
+             if name.startswith("weight.")}
+    assert {t.dtype for t in truth.values()} == {torch.float32}
+    moved = 0
+    for name, value in truth.items():
+        assert torch.equal(published[name], value.bfloat16()), name
+        moved += int((value != value.bfloat16()).sum())
+    assert moved > 1000, "steps smaller than the last bit of a bfloat16 are kept"
+    written = json.loads((tmp_path / "many/versions/default/default/5/config.json").read_text())
+    assert written["dtype"] == "bfloat16"
+
+
+def _newest(run_dir: Path) -> tuple[dict[str, torch.Tensor], Path]:
+    """The tensors of the newest checkpoint, whole."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint import HuggingFaceStorageReader
+
+    folder = max((run_dir / "checkpoints/default").iterdir())
+    about = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
+    found = {name: torch.empty(a.size, dtype=a.properties.dtype) for name, a in about.items()}
+    dcp.load(found, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+    return found, folder
