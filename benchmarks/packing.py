@@ -1,6 +1,6 @@
 """`python -m benchmarks.packing RUN`: padded and packed steps over what a run has trained.
 
-    python -m benchmarks.packing runs/RUN               16 samples a step, as the run's settings say
+    python -m benchmarks.packing runs/RUN               as the settings of the run say
     python -m benchmarks.packing runs/RUN --steps 0     count only, without a step
 
 Owns: the table. Does not own: the step (engine.trainer).
