@@ -150,12 +150,17 @@ class TrainConfig(Section):
     """stop training after this many steps; a run that serves nobody then ends; 0 never stops"""
     keep_versions: int = Field(8, ge=2)
     """newest versions whose weights stay on disk; the first one always stays"""
+    ranks: int = Field(1, ge=1, le=1024)
+    """processes on this machine that train together, each with a part of the weights and of every
+    batch: one for each GPU, or on the CPU (docs/ranks.md)"""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps"""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: float32 on a CPU, bfloat16 with float32 master weights elsewhere"""
     threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves it to torch"""
+    packing: bool = False
+    """the sequences of a forward pass lie in one row, without padding, and none sees another"""
     gradient_checkpointing: bool = False
     """recompute activations in the backward pass: less memory, more time"""
 
@@ -436,6 +441,9 @@ def conflicts(c: RunConfig) -> list[str]:
         found.append("loss.w_rl and loss.w_opd are both 0: nothing would be trained")
     if c.train.lr_floor > 0 and c.train.decay_steps == 0:
         found.append("train.lr_floor has no effect without train.decay_steps")
+    if c.train.ranks > 1 and c.train.device not in ("auto", "cpu", "cuda"):
+        found.append(f"train.device = {c.train.device} is one device, and train.ranks is "
+                     f"{c.train.ranks}; set it to auto, cpu or cuda")
     if c.loss.teacher == "ema" and is_grpo_only:
         found.append("loss.teacher has no effect: train.method grpo asks no teacher")
     if c.is_.mode == "behaviour" and c.is_.cap != IsConfig().cap:
@@ -481,6 +489,8 @@ def conflicts(c: RunConfig) -> list[str]:
                      "engine answers")
     if c.lora.quantize != "none" and not c.lora.rank:
         found.append("lora.quantize needs an adapter: set lora.rank")
+    if c.lora.quantize != "none" and c.train.ranks > 1:
+        found.append("lora.quantize cannot be split over train.ranks; set one of them back")
     if c.lora.quantize != "none" and c.worker.kind == "sglang":
         found.append("lora.quantize has no effect on worker.kind sglang, whose base weights would "
                      "differ from the trainer's; use worker.kind = \"transformers\"")

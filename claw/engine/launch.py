@@ -163,7 +163,8 @@ class Launcher:
                 "name": name,
             }))
         if self.trains:
-            specs.append(("trainer", "claw.engine.trainer", common | {
+            module = "claw.engine.trainer" + (".group" if self.config.train.ranks > 1 else "")
+            specs.append(("trainer", module, common | {
                 "actor": a["trainer"], "versions": a["versions"], "weights": a["weights"],
                 "resume": self.resume,
             }))

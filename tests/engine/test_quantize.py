@@ -27,6 +27,7 @@ def test_a_device_that_it_does_not_run_on_is_refused(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("sections, words", [
     ({"lora": {"rank": 0, "quantize": "nf4"}}, "needs an adapter"),
+    ({"lora": {"quantize": "nf4"}, "train": {"ranks": 2}}, "cannot be split"),
     ({"lora": {"quantize": "nf4"}, "worker": {"kind": "sglang"}}, "no effect on worker.kind"),
 ])
 def test_four_bits_that_cannot_be_honoured_are_refused(sections: dict, words: str) -> None:

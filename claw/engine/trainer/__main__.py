@@ -1,5 +1,5 @@
 """`python -m claw.engine.trainer --spec FILE.json`: {config, actor, versions, model_dir, run_dir,
-resume}.
+resume}; with `meeting` as one of several ranks.
 """
 
 import sys
@@ -13,7 +13,7 @@ def start(spec: process.Spec) -> None:
 
     run(config.parse(spec["config"]), actor=spec["actor"], versions=spec["versions"],
         model_dir=spec["model_dir"], run_dir=spec["run_dir"], resume=bool(spec.get("resume")),
-        weights=spec.get("weights", ""))
+        weights=spec.get("weights", ""), meeting=spec.get("meeting", ""))
 
 
 if __name__ == "__main__":

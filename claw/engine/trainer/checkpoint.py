@@ -2,6 +2,9 @@
 
 Owns: weights, moments, schedule, random state, counters and the last lease, on disk.
 Does not own: versions (weights). Safetensors and JSON only; the manifest comes last.
+
+One process writes one file of tensors; of several ranks each writes its shards, by torch's
+distributed checkpoints. Either is read by any number of ranks.
 """
 
 import dataclasses
@@ -15,7 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.api import CheckpointException
 
 from claw.engine import faults, wire
 from claw.engine.trainer import durable
@@ -66,14 +72,13 @@ def save(folder: Path, progress: Progress, policy: Policy, optim: Optimiser) -> 
     path = folder / f"{ordinal:08d}"
     shutil.rmtree(path, ignore_errors=True)  # a half-written one
     path.mkdir(parents=True)
-    numbers, arrays = _random_state()
-    ema = {f"ema.{name}": t for name, t in policy.ema.items()}
     faults.at("trainer.tensors.before")
-    durable.save_tensors(path / TENSORS, optim.tensors() | ema | arrays)
+    save_tensors(path, policy, optim)
     faults.at("trainer.tensors.after")
-    state = {"progress": _plain(progress), "num_steps": optim.num_steps, "random": numbers}
+    state = {"progress": _plain(progress), "num_steps": optim.num_steps,
+             "random": _random_numbers()}
     durable.save_json(path / STATE, state)
-    files = [path / name for name in (TENSORS, STATE)]
+    files = [*sorted(path.glob("*.safetensors")), path / STATE]
     faults.at("trainer.complete.before")
     durable.save_json(path / MANIFEST, {
         "format": FORMAT, "files": {f.name: f.stat().st_size for f in files},
@@ -83,6 +88,50 @@ def save(folder: Path, progress: Progress, policy: Policy, optim: Optimiser) -> 
     for old in _all(folder)[:-KEEP]:
         shutil.rmtree(old, ignore_errors=True)
     return path
+
+
+def save_tensors(path: Path, policy: Policy, optim: Optimiser) -> None:
+    """Write the tensors of a checkpoint; of several ranks each its own."""
+    ranks = policy.ranks
+    ema = {f"ema.{name}": t for name, t in policy.ema.items()}
+    random = _random_arrays() if ranks.is_first else {}
+    if ranks.size == 1:
+        durable.save_tensors(path / TENSORS, optim.tensors() | ema | random)
+        return
+    ranks.tell("save", path=str(path))
+    writer = HuggingFaceStorageWriter(str(path), save_distributed=True)
+    try:
+        dcp.save(optim.tensors() | ema | random, storage_writer=writer, process_group=ranks.words)
+    except CheckpointException as failed:  # every rank hears of it; the first one decides
+        if ranks.is_first:
+            raise next(iter(failed.failures.values()))[0] from failed
+    if ranks.is_first:
+        for file in path.iterdir():
+            durable.sync(file)
+        durable.sync(path)
+
+
+def _read_tensors(path: Path, policy: Policy) -> dict[str, Tensor]:
+    """Each rank's part of the tensors, whoever wrote them."""
+    from safetensors.torch import load_file
+
+    ranks = policy.ranks
+    if ranks.size == 1 and (path / TENSORS).exists():
+        return load_file(path / TENSORS)
+    found = HuggingFaceStorageReader(str(path)).read_metadata().state_dict_metadata
+    tensors = {name: _room(policy, name, about) for name, about in found.items()}
+    dcp.load(tensors, storage_reader=HuggingFaceStorageReader(str(path)),
+             process_group=ranks.words, no_dist=ranks.size == 1)
+    return tensors
+
+
+def _room(policy: Policy, name: str, about: Any) -> Tensor:
+    """An empty tensor for a stored one: in shards as the parameter of its name is."""
+    shape, dtype = about.size, about.properties.dtype
+    parameter = policy.parameters.get(name.partition(".")[2])
+    if parameter is not None and parameter.shape == shape:
+        return torch.empty_like(parameter.detach(), dtype=dtype)
+    return torch.empty(shape, dtype=dtype)
 
 
 def newest(folder: Path) -> Path | None:
@@ -120,9 +169,9 @@ def _whole(folder: Path) -> tuple[Path, int] | None:
 
 def load(path: Path, policy: Policy, optim: Optimiser, *, with_random: bool = True) -> Progress:
     """Put everything back into `policy` and `optim`. UsageError: a checkpoint of another model."""
-    from safetensors.torch import load_file
-
-    tensors = load_file(path / TENSORS)
+    policy.ranks.tell("load", path=str(path), with_random=with_random)
+    policy.settle()
+    tensors = _read_tensors(path, policy)
     state = json.loads((path / STATE).read_text(encoding="utf-8"))
     try:
         optim.restore(tensors, state["num_steps"])
@@ -187,19 +236,22 @@ def _progress(values: dict[str, Any]) -> Progress:
     return Progress(**(values | {"current": current, "versions": known}))
 
 
-def _random_state() -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Of torch (every device), numpy's global generator and python's."""
-    version, words, gauss = random.getstate()
-    kind, keys, pos, has_gauss, cached = np.random.get_state(legacy=True)
+def _random_arrays() -> dict[str, Tensor]:
+    """The random state of torch (every device) and numpy's global generator."""
+    keys = np.random.get_state(legacy=True)[1]
     arrays = {"random.torch": torch.get_rng_state(), "random.numpy": torch.from_numpy(
         np.asarray(keys, dtype=np.int64))}
     if torch.cuda.is_available():
         states = torch.cuda.get_rng_state_all()
         arrays |= {f"random.cuda.{i}": s for i, s in enumerate(states)}
-    numbers = {
-        "python": [version, list(words), gauss], "numpy": [kind, pos, has_gauss, cached],
-    }
-    return numbers, arrays
+    return arrays
+
+
+def _random_numbers() -> dict[str, Any]:
+    """The rest of it, and python's."""
+    version, words, gauss = random.getstate()
+    kind, _, pos, has_gauss, cached = np.random.get_state(legacy=True)
+    return {"python": [version, list(words), gauss], "numpy": [kind, pos, has_gauss, cached]}
 
 
 def _set_random_state(numbers: dict[str, Any], tensors: dict[str, Tensor]) -> None:

@@ -34,8 +34,10 @@ def read(policy: Policy, texts: Sequence[Pair], max_tokens: int) -> Reading:
     """What the current weights say, whatever becomes of them later. NotFinite: they are broken."""
     with policy.weights_of("current"):
         hidden_NH = torch.cat(score.reply_hidden(policy, texts, max_tokens))
-    head_VH = policy.head.detach()  # no adapter is on it; full weights are changed in place
-    return Reading(hidden_NH, head_VH if policy.peft is not None else head_VH.clone())
+    head_VH = policy.head.detach()
+    # no adapter is on it; full weights are changed in place, and what shards are gathered into goes
+    stays = policy.peft is not None and policy.whole is None
+    return Reading(hidden_NH, head_VH if stays else head_VH.clone())
 
 
 @torch.no_grad()

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from claw.config import TrainConfig
+from claw.engine.trainer import sharded
+from claw.engine.trainer.ranks import Ranks
 
 
 class Optimiser:
@@ -17,10 +19,13 @@ class Optimiser:
 
     A bfloat16 weight would lose steps smaller than its last bit, and sums of micro-batches: it has
     a float32 copy that takes the gradients and the step, and is rounded back into the weight.
+    Shards are float32 themselves (sharded), and each rank has the moments of its own.
     """
 
-    def __init__(self, parameters: dict[str, nn.Parameter], train: TrainConfig) -> None:
-        self.train, self.parameters = train, parameters
+    def __init__(
+        self, parameters: dict[str, nn.Parameter], train: TrainConfig, ranks: Ranks | None = None
+    ) -> None:
+        self.train, self.parameters, self.ranks = train, parameters, ranks or Ranks()
         self.masters = {name: self._master(p) for name, p in parameters.items()}
         values = list(self.masters.values())
         groups = [
@@ -64,7 +69,7 @@ class Optimiser:
     def clip(self) -> float:
         """Scale the gradients to a norm of at most train.max_grad_norm; return the norm before."""
         norm = torch.nn.utils.clip_grad_norm_(self.masters.values(), self.train.max_grad_norm)
-        return float(norm)
+        return float(sharded.full(norm))
 
     def step(self) -> float:
         """Update the weights from their gradients; return the learning rate that was used."""
@@ -83,9 +88,13 @@ class Optimiser:
             if self.masters[name] is not p:
                 p.copy_(self.masters[name])
 
-    @torch.no_grad()
     def adopt(self) -> None:
         """Take the parameters' present values as the truth and forget the moments."""
+        self.ranks.tell("adopt")
+        self._adopt()
+
+    @torch.no_grad()
+    def _adopt(self) -> None:
         for name, p in self.parameters.items():
             if self.masters[name] is not p:
                 self.masters[name].copy_(p)
@@ -93,7 +102,8 @@ class Optimiser:
 
     def begin_again(self) -> None:
         """As after a start with the parameters' present values."""
-        self.adopt()
+        self.ranks.tell("begin_again")
+        self._adopt()
         self.num_steps = 0
 
     def tensors(self) -> dict[str, Tensor]:

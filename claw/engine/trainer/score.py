@@ -18,6 +18,10 @@ from claw.engine.trainer import batch
 from claw.engine.trainer.batch import Pair
 from claw.engine.trainer.model import Policy
 from claw.engine.trainer.plan import Item
+from claw.engine.trainer.ranks import Ranks
+
+IDLE: Pair = (np.zeros(1, np.int32), np.zeros(1, np.int32))
+"""a pass that only keeps step with other ranks"""
 
 
 class NotFinite(Exception):
@@ -34,31 +38,52 @@ class Teacher:
     """[N * R, H] for each item (N may be 0)"""
 
 
-def finite(hidden_TH: Tensor) -> Tensor:
-    """Return the argument. NotFinite: it holds NaN or inf."""
-    if not bool(torch.isfinite(hidden_TH).all()):
+def finite(hidden_TH: Tensor, ranks: Ranks) -> Tensor:
+    """Return the argument. NotFinite: it holds NaN or inf, in a step that of any rank."""
+    if ranks.any(not bool(torch.isfinite(hidden_TH).all())):
         raise NotFinite("hidden states")
     return hidden_TH
 
 
-def reply_hidden(policy: Policy, pairs: Sequence[Pair], max_tokens: int) -> list[Tensor]:
-    """The hidden states [R, H] that predict each pair's reply, in the pairs' order; no gradient."""
+def reply_hidden(
+    policy: Policy, pairs: Sequence[Pair], max_tokens: int, passes: int = 0
+) -> list[Tensor]:
+    """The hidden states [R, H] that predict each pair's reply, in the pairs' order; no gradient.
+
+    `passes`: at least so many forward passes are made, as other ranks make so many.
+    """
     found: dict[int, Tensor] = {}
+    lengths = [len(p) + len(r) for p, r, *_ in pairs]
+    groups = batch.group(lengths, max_tokens, packed=policy.packs)
     with torch.no_grad():
-        for indices in batch.group([len(p) + len(r) for p, r, *_ in pairs], max_tokens):
-            micro = batch.pad([pairs[i] for i in indices], policy.device)
-            hidden_TH = finite(micro.at_replies(policy.hidden(micro.ids_BL, micro.pictures)))
+        for indices in groups:
+            micro = policy.lay([pairs[i] for i in indices])
+            hidden_TH = _hidden(policy, micro)
             found |= dict(zip(indices, micro.per_sequence(hidden_TH), strict=True))
+        for _ in range(passes - len(groups)):
+            _hidden(policy, policy.lay([IDLE]))
     return [found[i] for i in range(len(pairs))]
 
 
-def teacher(policy: Policy, who: str, items: Sequence[Item], max_tokens: int) -> Teacher:
-    """Run `who` over hinted prompt + the same reply ids, for every hint of every item."""
+def _hidden(policy: Policy, micro: batch.MicroBatch) -> Tensor:
+    hidden_BLH = policy.hidden(micro.ids_BL, micro.pictures, micro.bounds)
+    return finite(micro.at_replies(hidden_BLH), policy.ranks)
+
+
+def teacher(
+    policy: Policy, who: str, items: Sequence[Item], max_tokens: int, passes: int = 0
+) -> Teacher:
+    """Run `who` over hinted prompt + the same reply ids, for every hint of every item.
+
+    `passes`: see `reply_hidden`.
+    """
     pairs = [(hint, item.sample.reply_ids, *item.sample.pictures)
              for item in items for hint in item.hints]
     with policy.weights_of(who) as weights:
+        rows = iter(reply_hidden(weights, pairs, max_tokens, passes))
         head = weights.head.detach()
-        rows = iter(reply_hidden(weights, pairs, max_tokens))
+        if who == "ema" and policy.whole is not None:
+            head = head.clone()  # its storage takes the current weights next
     empty = head.new_empty(0, head.shape[1])
     hidden = tuple(torch.cat([empty, *(next(rows) for _ in item.hints)]) for item in items)
     return Teacher(head, hidden)
@@ -67,7 +92,7 @@ def teacher(policy: Policy, who: str, items: Sequence[Item], max_tokens: int) ->
 def reference_logps(policy: Policy, micro: batch.MicroBatch, tau_T: Tensor) -> Tensor:
     """[T] log-probs of the reply under the first weights, for the KL term."""
     with policy.weights_of("base") as weights:
-        hidden_TH = finite(micro.at_replies(weights.hidden(micro.ids_BL, micro.pictures)))
+        hidden_TH = _hidden(weights, micro)
         found = kernels.score(hidden_TH, weights.head, micro.reply_ids_T[:, None], 0, tau_T)
     assert found.logp is not None
     return found.logp[:, 0]

@@ -22,10 +22,12 @@ import torch
 from claw.config import RunConfig
 from claw.engine import faults, pulse, wire
 from claw.engine.monitor import Monitor
-from claw.engine.trainer import drift, durable, heldout, model, weights
+from claw.engine.trainer import drift, durable, follow, heldout, model, weights
 from claw.engine.trainer.learner import Learner, Lease, Shared, folder_of
 from claw.engine.trainer.link import Link, Stopped
+from claw.engine.trainer.model import Policy
 from claw.engine.trainer.optim import Optimiser
+from claw.engine.trainer.ranks import Ranks
 from claw.errors import ClawError, UsageError
 from claw.records import DEFAULT_OWNER, Update, Version, new_id
 
@@ -43,11 +45,12 @@ class Trainer:
     """Everything that steps need, and the loop."""
 
     def __init__(
-        self, config: RunConfig, model_dir: Path, run_dir: Path, link: Link, monitor: Monitor
+        self, config: RunConfig, model_dir: Path, run_dir: Path, link: Link, monitor: Monitor,
+        ranks: Ranks | None = None,
     ) -> None:
+        """`ranks`: those that train with this process, the first of them; the others `follow`."""
         self.config, self.link, self.run_dir = config, link, run_dir
-        self.policy = model.load(model_dir, config)
-        self.optim = Optimiser(self.policy.parameters, config.train)
+        self.policy, self.optim = in_hand(model_dir, config, ranks)
         texts = heldout.encode(model_dir)
         # these are the first weights, also where a checkpoint is taken up after this
         origin = (drift.read(self.policy, texts, config.train.micro_tokens)
@@ -101,6 +104,7 @@ class Trainer:
         self.greet()
         while not self.is_done:
             pulse.mark(pulse.WORK)
+            self.policy.ranks.tell(follow.HERE)
             self._serve_requests()
             lease = self._lease()
             if lease is None:
@@ -234,6 +238,14 @@ class Trainer:
                             allowed=", ".join(f"{name}/{DEFAULT_OWNER}" for name in self.learners))
         self._take_up(owner)
         return self.learner.roll_back(to)
+
+
+def in_hand(
+    model_dir: Path, config: RunConfig, ranks: Ranks | None = None
+) -> tuple[Policy, Optimiser]:
+    """The weights and moments of this process, the same on every rank."""
+    policy = model.load(model_dir, config, ranks)
+    return policy, Optimiser(policy.parameters, config.train, policy.ranks)
 
 
 def _seed(seed: int) -> None:

@@ -87,23 +87,30 @@ def publish(
 @faults.around("trainer.weights")
 def _write_weights(policy: Policy, folder: Path) -> tensors.Checksums:
     """Write them; return the checksums of what is in memory, under the names in the files."""
+    state = policy.state()
     if policy.peft is None:
-        policy.lm.save_pretrained(folder, max_shard_size="1000GB")  # one file, whatever the size
-        state = policy.lm.state_dict()
+        # one file, whatever the size
+        given = {} if policy.whole is None else {"state_dict": state}
+        policy.lm.save_pretrained(folder, max_shard_size="1000GB", **given)
+        if policy.whole is not None:
+            _name_dtype(folder / "config.json", policy.dtype)
         written = {name for file in folder.glob("*.safetensors")
                    for name in versions.tensor_shapes(file)}
         if not written <= set(state):  # a model whose files have other names than its modules
             return {}
         return _checksums({name: state[name] for name in written})
-    import peft
-
-    state = peft.get_peft_model_state_dict(policy.peft)
     durable.save_tensors(folder / ADAPTER, state)
     settings = policy.peft.peft_config["default"].to_dict()
     settings["inference_mode"] = True
     plain = json.loads(json.dumps(settings, default=_plain))
     durable.save_json(folder / "adapter_config.json", plain)
     return _checksums(state)
+
+
+def _name_dtype(file: Path, dtype: torch.dtype) -> None:
+    """Transformers writes that of the modules, which in shards is that of the optimiser's truth."""
+    values = json.loads(file.read_text(encoding="utf-8"))
+    durable.save_json(file, values | {"dtype": str(dtype).removeprefix("torch.")})
 
 
 def _checksums(state: Mapping[str, Tensor]) -> tensors.Checksums:
@@ -137,21 +144,20 @@ def load(policy: Policy, folder: Path) -> None:
             "the version is of another kind", found=manifest.kind, allowed=policy.kind
         )
     if policy.peft is None:
-        _load_full(policy, folder)
+        stored = sight.auto_class(folder).from_pretrained(
+            folder, dtype=policy.dtype, local_files_only=True).state_dict()
+    else:
+        stored = load_file(folder / ADAPTER, device=str(policy.device))
+    if policy.whole is not None:
+        policy.fill(stored)
+        return
+    if policy.peft is None:
+        policy.lm.load_state_dict(stored)
     else:
         import peft
 
-        device = str(policy.device)
-        peft.set_peft_model_state_dict(policy.peft, load_file(folder / ADAPTER, device=device))
-    for name in policy.ema:
-        policy.ema[name].copy_(policy.parameters[name])
-
-
-def _load_full(policy: Policy, folder: Path) -> None:
-    stored = sight.auto_class(folder).from_pretrained(
-        folder, dtype=policy.head.dtype, local_files_only=True
-    )
-    policy.lm.load_state_dict(stored.state_dict())
+        peft.set_peft_model_state_dict(policy.peft, stored)
+    policy.restart_ema()
 
 
 @faults.around("trainer.prune")

@@ -16,7 +16,7 @@ from tiny import tiny_llama
 
 from claw.engine import versions
 from claw.engine.trainer import checkpoint, durable, heldout, weights
-from claw.engine.trainer.batch import pad
+from claw.engine.trainer.batch import lay
 from claw.engine.trainer.trainer import Trainer
 from claw.errors import ClawError, UsageError
 from claw.records import Version, VersionStatus
@@ -202,7 +202,7 @@ def taught(folder: Path) -> Path:
     texts = heldout.encode(tiny_llama(folder, initializer_range=0.02))
     lm = AutoModelForCausalLM.from_pretrained(folder)
     adam = torch.optim.Adam(lm.parameters(), lr=1e-2)
-    micro = pad(texts)
+    micro = lay(texts)
     for _ in range(30):
         logits = micro.at_replies(lm(input_ids=micro.ids_BL).logits)
         torch.nn.functional.cross_entropy(logits, micro.reply_ids_T).backward()

@@ -1,57 +1,19 @@
 """The whole trainer process against a small actor over ipc."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from some_samples import batch
-from trainer_doubles import FakeActor
+from trainer_doubles import FakeActor, Process
 
-from claw import config as settings
 from claw.engine import wire
 from claw.records import Version
 
 pytestmark = pytest.mark.timeout(300)
-
-
-class Process:
-    """A trainer process in a run folder."""
-
-    def __init__(self, actor: FakeActor, model_dir: Path, run_dir: Path, **changes: Any) -> None:
-        values = {
-            "lora": {"rank": 4}, "train": {"batch_size": 4, "threads": 1, "lr": 1e-3},
-            "wire": {"heartbeat_s": 0.1, "dead_after_s": 20.0}, "gate": {"max_rise": 50.0},
-        } | changes
-        self.spec = {
-            "config": settings.resolved(settings.parse(values)), "actor": actor.address,
-            "versions": actor.announcements, "model_dir": str(model_dir),
-            "run_dir": str(run_dir), "resume": False,
-        }
-        self.run_dir = run_dir
-        self.popen: subprocess.Popen[bytes] | None = None
-
-    def start(self, *, resume: bool = False) -> None:
-        file = self.run_dir / "spec.json"
-        file.write_text(json.dumps(self.spec | {"resume": resume}))
-        command = [sys.executable, "-m", "claw.engine.trainer", "--spec", str(file)]
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        with (self.run_dir / "log").open("ab") as out:
-            self.popen = subprocess.Popen(command, stdout=out, stderr=out, env=env)
-
-    def kill(self) -> None:
-        os.kill(self.popen.pid, signal.SIGKILL)
-        self.popen.wait(10)
-
-    @property
-    def log(self) -> str:
-        return (self.run_dir / "log").read_text()
 
 
 @pytest.fixture

@@ -1,11 +1,17 @@
-"""The actor's trainer socket, small: leases what it is given, and remembers all it hears."""
+"""A trainer process, and a small actor: it leases what it is given, and remembers all it hears."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import zmq
 
+from claw import config as settings
 from claw.engine import wire
 from claw.records import Sample, Update, Version, new_id
 
@@ -89,3 +95,39 @@ class FakeActor:
         released = [s for batch in self.leases.values() for s in batch]
         self.waiting, self.leases = released + self.waiting, {}
         self.send(wire.Message("trainer.welcome", message.id, {"released": len(released)}))
+
+
+class Process:
+    """A trainer process in a run folder; with several ranks, torchrun's agent and its ranks."""
+
+    def __init__(self, actor: FakeActor, model_dir: Path, run_dir: Path, **changes: Any) -> None:
+        values = {
+            "lora": {"rank": 4}, "train": {"batch_size": 4, "threads": 1, "lr": 1e-3},
+            "wire": {"heartbeat_s": 0.1, "dead_after_s": 20.0}, "gate": {"max_rise": 50.0},
+        } | changes
+        self.spec = {
+            "config": settings.resolved(settings.parse(values)), "actor": actor.address,
+            "versions": actor.announcements, "model_dir": str(model_dir),
+            "run_dir": str(run_dir), "resume": False,
+        }
+        self.run_dir = run_dir
+        self.popen: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, resume: bool = False) -> None:
+        file = self.run_dir / "spec.json"
+        file.write_text(json.dumps(self.spec | {"resume": resume}))
+        module = "claw.engine.trainer"
+        if self.spec["config"]["train"]["ranks"] > 1:
+            module += ".group"
+        command = [sys.executable, "-m", module, "--spec", str(file)]
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with (self.run_dir / "log").open("ab") as out:
+            self.popen = subprocess.Popen(command, stdout=out, stderr=out, env=env)
+
+    def kill(self) -> None:
+        os.kill(self.popen.pid, signal.SIGKILL)
+        self.popen.wait(10)
+
+    @property
+    def log(self) -> str:
+        return (self.run_dir / "log").read_text()
