@@ -46,6 +46,9 @@ class Part:
 
 def estimate(model: str, config: RunConfig) -> list[Part]:
     """Everything that the trainer and one worker keep at their fullest, on one device."""
+    if config.train.ranks > 1:
+        raise UsageError("the estimate is of one trainer that holds all weights",
+                         found=f"train.ranks = {config.train.ranks}", allowed="1")
     lm = skeleton(model, _dtype(config.train.dtype, config))
     return [*_trainer(lm, config), *_worker(lm, config)]
 

@@ -131,3 +131,8 @@ def test_a_model_that_does_not_fit_a_card_is_said_with_an_exit_code(tmp_path: Pa
 def test_what_is_no_model_is_refused_in_words(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         fit.skeleton(name.replace("EMPTY", str(tmp_path)), torch.float32)
+
+
+def test_several_ranks_are_refused_rather_than_counted_as_one(tiny_llama_dir: Path) -> None:
+    with pytest.raises(UsageError, match="holds all weights"):
+        parts(tiny_llama_dir, train={"ranks": 2})
