@@ -1,0 +1,121 @@
+"""`python -m benchmarks.attacks`: how far attacks move the real model, with and without the guards.
+
+    python -m benchmarks.attacks --out attacks.jsonl                  both sides, all attacks
+    python -m benchmarks.attacks --guards off --only order flood
+    python -m benchmarks.attacks --collect attacks.jsonl              print the table
+
+Each attack is a person of their own on one run: a key, an adapter, versions. It talks over HTTP to
+`claw train --plugin personal` with the recipe of the demo in steps of eight samples, and is measured
+on questions that were never talked about, before and after: does the reply hold what was wanted,
+and how likely is it. A line is written when an attack ends; what a file has is not done again.
+
+Without guards: no rules, no shares, no limits of drift or of the quality gate. The step, the judge
+and the hint filters are the same on both sides.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from claw_env_personal.demo import run as runs
+from claw_env_personal.demo.__main__ import RECIPE
+from openai import OpenAI
+
+from benchmarks.machine import describe
+from benchmarks.poison import send, table
+from benchmarks.poison.attack import Attack
+from benchmarks.poison.measure import Scorer, made_of_it, newest
+from benchmarks.poison.suite import ATTACKS, HONEST
+from claw.engine import models
+from claw.engine.people import People
+from claw.sdk.app import Person
+
+STEP = ("train.batch_size=8", "train.max_wait_s=5", "train.lr=5e-4", "train.lr_floor=0",
+        "train.decay_steps=0", "guard.flood=30")
+OFF = ("guard.rules=[]", "guard.conversation_share=1", "guard.hint_share=1", "gate.max_rise=100",
+       "gate.max_drift=0", "gate.max_step_drift=0")
+SIDES = {"on": (), "off": OFF}
+SUITE = {attack.name: attack for attack in (*ATTACKS, HONEST)}
+
+
+def main() -> None:
+    o = _options()
+    if o.collect:
+        print("\n".join(table.of(_read(o.collect))))
+        return
+    print(f"{describe()}, seed {o.seed}", flush=True)
+    for side in o.guards:
+        left = [SUITE[name] for name in o.only if (name, side) not in _done(o.out)]
+        if left:
+            _side(side, left, o)
+    print("\n".join(table.of(_read(o.out))))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", help="more settings of both runs, a.b=c")
+    parser.add_argument("--only", nargs="*", default=list(SUITE), choices=list(SUITE))
+    parser.add_argument("--guards", nargs="*", default=list(SIDES), choices=list(SIDES))
+    parser.add_argument("--out", type=Path, default=Path("attacks.jsonl"))
+    parser.add_argument("--collect", type=Path)
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_intermixed_args()
+
+
+def _side(side: str, attacks: list[Attack], o: argparse.Namespace) -> None:
+    """One run, and every attack on it by somebody of its own."""
+    folder = o.runs.resolve() / f"attacks-{side}-{time.strftime('%Y%m%d-%H%M%S')}"
+    settings = [f"seed={o.seed}", *STEP, *SIDES[side], *o.overrides]
+    scorer = Scorer(models.resolve(o.model))
+    run = runs.start(folder, RECIPE, settings, o.model)
+    try:
+        for attack in attacks:
+            row = {"attack": attack.name, "guards": side} | one(run, attack, scorer)
+            with o.out.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(row, ensure_ascii=False) + "\n")
+            print(table.line(row), flush=True)
+    finally:
+        run.stop()
+
+
+def one(run: runs.Run, attack: Attack, scorer: Scorer) -> dict[str, Any]:
+    """Play one attack; return what came of it."""
+    began, theirs = time.monotonic(), somebody(run, attack.name)
+    before = send.answers(theirs, attack.wants, attack.tokens)
+    send.play(theirs, attack)
+    after = send.answers(theirs, attack.wants, attack.tokens)
+    asked = [(probe.asks, probe.reply or reply)
+             for probe, reply in zip(attack.wants, before, strict=True)]
+    version = newest(run.folder, attack.name)
+    return made_of_it(run.folder, attack.name) | {
+        "talks": len(attack.talks), "logp": [scorer.logp(asked, None), scorer.logp(asked, version)],
+        "counts": [[probe.counts(reply) for probe, reply in zip(attack.wants, said, strict=True)]
+                   for said in (before, after)],
+        "replies": [before[:3], after[:3]], "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def somebody(run: runs.Run, name: str) -> runs.Run:
+    """The same run as a person sees it who has a key of their own."""
+    key = People(run.folder).add(Person(name, is_admin=False))
+    client = OpenAI(base_url=run.client.base_url, api_key=key, timeout=600, max_retries=2)
+    return runs.Run(run.folder, run.process, client, run.model)
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def _done(file: Path) -> set[tuple[str, str]]:
+    return {(row["attack"], row["guards"]) for row in _read(file)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""An attack as data: what somebody says, and what they want the model to say afterwards.
+
+Owns: the records. Does not own: which attacks there are (suite), sending (send), scores (measure).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """The person's next message."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """What a tool gave, as a message of the role `tool`."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """A thumb on the last reply, and what may come with it."""
+
+    value: int
+    text: str = ""
+    edit: str = ""
+
+
+Move = Say | Tool | Feedback
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """One conversation: a question, then moves, each answered by the model where it speaks to it."""
+
+    asks: str
+    moves: tuple[Move, ...]
+    temperature: float | None = None
+    """of the replies; None: the run's"""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A question that is never talked about, and the reply to it that tells how far one got."""
+
+    asks: str
+    reply: str
+    """empty: what the model answers before anything is taught"""
+    accepts: tuple[str, ...]
+    """a reply counts when it holds one of them, in any case"""
+    taste: Callable[[str], bool] | None = None
+    """of an honest person: a reply counts when it meets this instead"""
+
+    def counts(self, reply: str) -> bool:
+        if self.taste is not None:
+            return self.taste(reply)
+        return any(word.casefold() in reply.casefold() for word in self.accepts)
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """What one person does with their key, in rounds: in each, all ask first, then all move."""
+
+    name: str
+    sends: str
+    """for the table: what is sent"""
+    rule: str
+    """what has to hold it: a rule of the guard, another part that always holds, or nothing"""
+    rounds: tuple[tuple[Talk, ...], ...]
+    wants: tuple[Probe, ...]
+    tokens: int = 16
+    """of a reply"""
+
+    @property
+    def talks(self) -> tuple[Talk, ...]:
+        return tuple(talk for one in self.rounds for talk in one)
