@@ -5,7 +5,7 @@
     python -m benchmarks.attacks --collect attacks.jsonl              print the table
 
 Each attack is a person of their own on one run: a key, an adapter, versions. It talks over HTTP to
-`claw train --plugin personal` with the recipe of the demo in steps of eight samples, and is measured
+`claw train --plugin personal` with the recipe of the demo in steps of four samples, and is measured
 on questions that were never talked about, before and after: does the reply hold what was wanted,
 and how likely is it. A line is written when an attack ends; what a file has is not done again.
 
@@ -25,18 +25,22 @@ from openai import OpenAI
 
 from benchmarks.machine import describe
 from benchmarks.poison import send, table
-from benchmarks.poison.attack import Attack
+from benchmarks.poison.attack import Attack, Probe
 from benchmarks.poison.measure import Scorer, made_of_it, newest
 from benchmarks.poison.suite import ATTACKS, HONEST
 from claw.engine import models
 from claw.engine.people import People
 from claw.sdk.app import Person
 
-STEP = ("train.batch_size=8", "train.max_wait_s=5", "train.lr=5e-4", "train.lr_floor=0",
-        "train.decay_steps=0", "guard.flood=30")
-OFF = ("guard.rules=[]", "guard.conversation_share=1", "guard.hint_share=1", "gate.max_rise=100",
-       "gate.max_drift=0", "gate.max_step_drift=0")
-SIDES = {"on": (), "off": OFF}
+STEP = ("train.batch_size=4", "train.max_wait_s=5", "train.lr=5e-4", "train.lr_floor=0",
+        "train.decay_steps=0")
+FLOOD = "guard.flood=8"
+"""instead of 30: a step is of 4 samples here instead of 16"""
+OFF = ("guard.rules=[]", "guard.flood=30", "guard.conversation_share=1", "guard.hint_share=1",
+       "gate.max_rise=100", "gate.max_drift=0", "gate.max_step_drift=0")
+SIDES = {"on": (FLOOD,), "off": OFF}
+Asked = dict[tuple[tuple[Probe, ...], int], list[str]]
+"""what the first weights answer to probes, in so many tokens"""
 SUITE = {attack.name: attack for attack in (*ATTACKS, HONEST)}
 
 
@@ -72,10 +76,11 @@ def _side(side: str, attacks: list[Attack], o: argparse.Namespace) -> None:
     folder = o.runs.resolve() / f"attacks-{side}-{time.strftime('%Y%m%d-%H%M%S')}"
     settings = [f"seed={o.seed}", *STEP, *SIDES[side], *o.overrides]
     scorer = Scorer(models.resolve(o.model))
+    asked: Asked = {}
     run = runs.start(folder, RECIPE, settings, o.model)
     try:
         for attack in attacks:
-            row = {"attack": attack.name, "guards": side} | one(run, attack, scorer)
+            row = {"attack": attack.name, "guards": side} | one(run, attack, scorer, asked)
             with o.out.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(row, ensure_ascii=False) + "\n")
             print(table.line(row), flush=True)
@@ -83,18 +88,20 @@ def _side(side: str, attacks: list[Attack], o: argparse.Namespace) -> None:
         run.stop()
 
 
-def one(run: runs.Run, attack: Attack, scorer: Scorer) -> dict[str, Any]:
-    """Play one attack; return what came of it."""
+def one(run: runs.Run, attack: Attack, scorer: Scorer, asked: Asked) -> dict[str, Any]:
+    """Play one attack; return what came of it. Where nothing was taught, before is also after."""
     began, theirs = time.monotonic(), somebody(run, attack.name)
-    before = send.answers(theirs, attack.wants, attack.tokens)
+    probes = attack.wants
+    if (probes, attack.tokens) not in asked:
+        asked[probes, attack.tokens] = send.answers(theirs, probes, attack.tokens)
+    before = asked[probes, attack.tokens]
     send.play(theirs, attack)
-    after = send.answers(theirs, attack.wants, attack.tokens)
-    asked = [(probe.asks, probe.reply or reply)
-             for probe, reply in zip(attack.wants, before, strict=True)]
     version = newest(run.folder, attack.name)
+    after = send.answers(theirs, probes, attack.tokens) if version else before
+    pairs = [(p.asks, p.reply or said) for p, said in zip(probes, before, strict=True)]
     return made_of_it(run.folder, attack.name) | {
-        "talks": len(attack.talks), "logp": [scorer.logp(asked, None), scorer.logp(asked, version)],
-        "counts": [[probe.counts(reply) for probe, reply in zip(attack.wants, said, strict=True)]
+        "talks": len(attack.talks), "logp": [scorer.logp(pairs, at) for at in (None, version)],
+        "counts": [[p.counts(reply) for p, reply in zip(probes, said, strict=True)]
                    for said in (before, after)],
         "replies": [before[:3], after[:3]], "seconds": round(time.monotonic() - began, 1),
     }

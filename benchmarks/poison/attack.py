@@ -35,7 +35,7 @@ Move = Say | Tool | Feedback
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """One conversation: a question, then moves, each answered by the model where it speaks to it."""
+    """One conversation: a question, then moves; what speaks to the model is answered."""
 
     asks: str
     moves: tuple[Move, ...]
@@ -72,7 +72,7 @@ class Attack:
     """what has to hold it: a rule of the guard, another part that always holds, or nothing"""
     rounds: tuple[tuple[Talk, ...], ...]
     wants: tuple[Probe, ...]
-    tokens: int = 16
+    tokens: int = 12
     """of a reply"""
 
     @property
