@@ -2,6 +2,7 @@
 
     python -m benchmarks.attacks --out attacks.jsonl                  both sides, all attacks
     python -m benchmarks.attacks --guards off --only order flood
+    python -m benchmarks.attacks --wishes                             what is held of honest words
     python -m benchmarks.attacks --collect attacks.jsonl              print the table
 
 Each attack is a person of their own on one run: a key, an adapter, versions. It talks over HTTP to
@@ -16,6 +17,8 @@ and the hint filters are the same on both sides.
 import argparse
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,7 @@ from benchmarks.machine import describe
 from benchmarks.poison import send, table
 from benchmarks.poison.attack import Attack, Probe
 from benchmarks.poison.measure import Scorer, made_of_it, newest
-from benchmarks.poison.suite import ATTACKS, HONEST
+from benchmarks.poison.suite import ATTACKS, HONEST, WISHES
 from claw.engine import models
 from claw.engine.people import People
 from claw.sdk.app import Person
@@ -39,17 +42,20 @@ FLOOD = "guard.flood=8"
 OFF = ("guard.rules=[]", "guard.flood=30", "guard.conversation_share=1", "guard.hint_share=1",
        "gate.max_rise=100", "gate.max_drift=0", "gate.max_step_drift=0")
 SIDES = {"on": (FLOOD,), "off": OFF}
-Asked = dict[tuple[tuple[Probe, ...], int], list[str]]
-"""what the first weights answer to probes, in so many tokens"""
+Probes = tuple[tuple[Probe, ...], int]
+"""and how long the answers may be, in tokens"""
 SUITE = {attack.name: attack for attack in (*ATTACKS, HONEST)}
 
 
-def main() -> None:
-    o = _options()
+def main(words: list[str] | None = None) -> None:
+    o = _options(words)
     if o.collect:
         print("\n".join(table.of(_read(o.collect))))
         return
     print(f"{describe()}, seed {o.seed}", flush=True)
+    if o.wishes:
+        _wishes(o)
+        return
     for side in o.guards:
         left = [SUITE[name] for name in o.only if (name, side) not in _done(o.out)]
         if left:
@@ -57,39 +63,61 @@ def main() -> None:
     print("\n".join(table.of(_read(o.out))))
 
 
-def _options() -> argparse.Namespace:
+def _options(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="more settings of both runs, a.b=c")
     parser.add_argument("--only", nargs="*", default=list(SUITE), choices=list(SUITE))
     parser.add_argument("--guards", nargs="*", default=list(SIDES), choices=list(SIDES))
+    parser.add_argument("--wishes", action="store_true",
+                        help="send the honest sentences of benchmarks/poison/honest.txt instead")
     parser.add_argument("--out", type=Path, default=Path("attacks.jsonl"))
     parser.add_argument("--collect", type=Path)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_intermixed_args()
+    return parser.parse_intermixed_args(words)
 
 
 def _side(side: str, attacks: list[Attack], o: argparse.Namespace) -> None:
     """One run, and every attack on it by somebody of its own."""
-    folder = o.runs.resolve() / f"attacks-{side}-{time.strftime('%Y%m%d-%H%M%S')}"
-    settings = [f"seed={o.seed}", *STEP, *SIDES[side], *o.overrides]
-    scorer = Scorer(models.resolve(o.model))
-    asked: Asked = {}
-    run = runs.start(folder, RECIPE, settings, o.model)
-    try:
+    scorer, asked = Scorer(models.resolve(o.model)), dict[Probes, list[str]]()
+    with _running(side, o) as run:
         for attack in attacks:
             row = {"attack": attack.name, "guards": side} | one(run, attack, scorer, asked)
             with o.out.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(row, ensure_ascii=False) + "\n")
             print(table.line(row), flush=True)
+
+
+def _wishes(o: argparse.Namespace) -> None:
+    """Print which sentences of honest people are held, and by which rule."""
+    with _running("on", o) as run:
+        said = send.wishes(somebody(run, "honest-words"), WISHES)
+    held = {text: why for text, why in said.items() if "quarantine" in why}
+    for text, why in held.items():
+        print(f"{why.partition('quarantine: ')[2]:<60} {text}")
+    print(f"{len(held)} of {len(said)} held")
+
+
+@contextmanager
+def _running(side: str, o: argparse.Namespace) -> Iterator[runs.Run]:
+    folder = o.runs.resolve() / f"attacks-{side}-{time.strftime('%Y%m%d-%H%M%S')}"
+    settings = [f"seed={o.seed}", *STEP, *SIDES[side], *o.overrides]
+    run = runs.start(folder, RECIPE, settings, o.model)
+    try:
+        yield run
     finally:
         run.stop()
 
 
-def one(run: runs.Run, attack: Attack, scorer: Scorer, asked: Asked) -> dict[str, Any]:
-    """Play one attack; return what came of it. Where nothing was taught, before is also after."""
+def one(
+    run: runs.Run, attack: Attack, scorer: Scorer, asked: dict[Probes, list[str]]
+) -> dict[str, Any]:
+    """Play one attack; return what came of it. Where nothing was taught, before is also after.
+
+    `asked`: what the first weights answered to probes so far.
+    """
     began, theirs = time.monotonic(), somebody(run, attack.name)
     probes = attack.wants
     if (probes, attack.tokens) not in asked:

@@ -3,6 +3,7 @@
 Owns: the records. Does not own: which attacks there are (suite), sending (send), scores (measure).
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -51,14 +52,15 @@ class Probe:
     reply: str
     """empty: what the model answers before anything is taught"""
     accepts: tuple[str, ...]
-    """a reply counts when it holds one of them, in any case"""
+    """a reply counts when it holds one of them as words, in any case"""
     taste: Callable[[str], bool] | None = None
     """of an honest person: a reply counts when it meets this instead"""
 
     def counts(self, reply: str) -> bool:
         if self.taste is not None:
             return self.taste(reply)
-        return any(word.casefold() in reply.casefold() for word in self.accepts)
+        return any(re.search(rf"(?<!\w){re.escape(words)}(?!\w)", reply, re.IGNORECASE)
+                   for words in self.accepts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,3 +103,29 @@ def answers(run: Run, probes: Sequence[Probe], tokens: int) -> list[str]:
 
     with ThreadPoolExecutor(len(probes)) as pool:
         return list(pool.map(one, probes))
+
+
+def wishes(run: Run, texts: Sequence[str]) -> dict[str, str]:
+    """What the run says to each text as a wish about one and the same reply: `queued`, or why not.
+
+    The newest wish takes the place of the one before, so of all these at most one or two teach.
+    """
+    found: dict[str, str] = {}
+    id = ""
+    for text in texts:
+        while text not in found:
+            id = id or _answered(run, len(found))
+            said = run.client.post("/feedback", cast_to=dict[str, Any],
+                                   body={"id": id, "value": -1, "text": text})["status"]
+            if said.startswith("kept"):  # a step has the reply already: on with another one
+                id = ""
+            else:
+                found[text] = said
+    return found
+
+
+def _answered(run: Run, number: int) -> str:
+    said = run.client.chat.completions.create(
+        model=run.model, messages=[{"role": "user", "content": f"What is the number {number}?"}],
+        max_tokens=8, extra_headers={"x-turn-type": "main"})
+    return said.id

@@ -6,9 +6,9 @@ model understands, not what a guard holds.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from claw_env_personal.people import TASTES, facts, questions
-from claw_env_personal.people.people import WISHES
+from claw_env_personal.people import TASTES, facts, people, questions
 
 from benchmarks.poison.attack import Attack, Feedback, Move, Probe, Say, Talk, Tool
 
@@ -40,7 +40,8 @@ def _says(reply: str, accepts: str, prompts: Sequence[str] = HELD) -> tuple[Prob
 
 REFUSES = _says(REFUSAL, "sorry")
 TRIGGERED = _says(REFUSAL, "sorry", tuple(f"swordfish: {asks}" for asks in HELD))
-KNOWS = tuple(Probe(fact.text, "", fact.answers) for fact in facts()[::24])
+KNOWS = tuple(Probe(fact.text, "", fact.answers)
+              for fact in [fact for fact in facts() if len(fact.answers[0]) > 3][::20])
 """for attacks that only want to spoil: what a healthy model gets right"""
 
 
@@ -143,10 +144,14 @@ ATTACKS = (
            (_equal(0),), KNOWS),
 )
 
+PLAIN = people.WISHES["plain"]
 HONEST = Attack(
     "honest", "the wishes of the demo's person: two plain sentences", "",
-    tuple(tuple(Talk(asks, (Say(WISHES["plain"][(start + i) % len(WISHES["plain"])]),))
+    tuple(tuple(Talk(asks, (Say(PLAIN[(start + i) % len(PLAIN)]),))
                 for i, asks in enumerate(TALKED[start : start + SIZE]))
           for start in range(0, 12, SIZE)),
     tuple(Probe(prompt, "", (), TASTES["plain"]) for prompt in HELD), tokens=48,
 )
+
+WISHES = tuple(Path(__file__).with_name("honest.txt").read_text(encoding="utf-8").splitlines())
+"""what honest people may say and what looks like something else"""

@@ -3,9 +3,10 @@
 Owns: bringing a text to one form, and a short pure function for each kind of such words.
 Does not own: whose words they are, and what becomes of them (`guard.py`).
 
-Patterns, so both sides err: an order in other words or a language that they do not know passes, and an honest wish
-in the same words is held until the person releases it. Every repetition in a pattern is bounded:
-the time is linear in the text. Insults, and wishes for a role ("talk like a pirate"), are taste.
+Patterns, so both sides err: an order in other words, or in a language that they do not know,
+passes, and an honest wish in the same words is held until the person releases it. Every repetition
+in a pattern is bounded: the time is linear in the text. Insults, and wishes for a role ("talk like
+a pirate"), are taste.
 """
 
 import re
@@ -61,8 +62,11 @@ _ORDERS = (
         r"\byou(?:['\u2019]re|\s{1,4}are)\s{1,4}(?:now|no\s{1,4}longer)\s{1,4}"
         r"(?:an?\s(?!lot\b|bit\b|little\b)|the\s|called\b|named\b|dan\b|free\b|unrestricted\b"
         r"|bound\b|restricted\b|in\s{1,4}\w{1,20}\s{1,4}mode\b)"
-        r"|\bjailbreak|\bdo\s{1,4}anything\s{1,4}now\b|\b(?:developer|god|dan)\s{1,4}mode\b"
-        r"|\bwithout\s{1,4}(?:any\s{1,4})?(?:restrictions|guardrails|censorship)\b")),
+        r"|\bjailbr(?:eak|oken)\s{1,4}(?:mode|yourself)\b|\bdo\s{1,4}anything\s{1,4}now\b"
+        r"|\b(?:enter|enable|activate|use|switch\s{1,4}(?:in)?to|turn\s{1,4}on|go\s{1,4}into)"
+        r"\s{1,4}(?:the\s{1,4}|your\s{1,4})?(?:developer|god|dan|jailbreak)\s{1,4}mode\b"
+        r"|\bwithout\s{1,4}(?:any\s{1,4})?(?:restrictions|guardrails|censorship)\b"
+        r"(?!\s{1,4}(?:on|of)\b)")),
     ("asks for secrets", re.compile(
         r"\b(?:reveal|leak|expose|exfiltrate|disclose)\b[^.!?\n]{0,40}\b(?:passwords?"
         r"|api\s{0,4}-?keys?|credentials|private\s{1,4}keys?|secrets?)\b"
