@@ -1,9 +1,9 @@
 """`python -m benchmarks.attacks`: how far attacks move the real model, with and without the guards.
 
     python -m benchmarks.attacks --out attacks.jsonl                  both sides, all attacks
-    python -m benchmarks.attacks --guards off --only order flood
+    python -m benchmarks.attacks --guards off --only flood secret
     python -m benchmarks.attacks --wishes                             what is held of honest words
-    python -m benchmarks.attacks --collect attacks.jsonl              print the table
+    python -m benchmarks.attacks --collect attacks.jsonl              print the table again
 
 Each attack is a person of their own on one run: a key, an adapter, versions. It talks over HTTP to
 `claw train --plugin personal` with the recipe of the demo in steps of four samples, and is measured
@@ -39,6 +39,7 @@ STEP = ("train.batch_size=4", "train.max_wait_s=5", "train.lr=5e-4", "train.lr_f
         "train.decay_steps=0")
 FLOOD = "guard.flood=8"
 """instead of 30: a step is of 4 samples here instead of 16"""
+# the recipe sets guard.flood, which has no effect without the rule and has to be as it was
 OFF = ("guard.rules=[]", "guard.flood=30", "guard.conversation_share=1", "guard.hint_share=1",
        "gate.max_rise=100", "gate.max_drift=0", "gate.max_step_drift=0")
 SIDES = {"on": (FLOOD,), "off": OFF}
@@ -50,7 +51,7 @@ SUITE = {attack.name: attack for attack in (*ATTACKS, HONEST)}
 def main(words: list[str] | None = None) -> None:
     o = _options(words)
     if o.collect:
-        print("\n".join(table.of(_read(o.collect))))
+        print("\n".join(table.of([row for file in o.collect for row in _read(file)])))
         return
     print(f"{describe()}, seed {o.seed}", flush=True)
     if o.wishes:
@@ -72,7 +73,7 @@ def _options(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--wishes", action="store_true",
                         help="send the honest sentences of benchmarks/poison/honest.txt instead")
     parser.add_argument("--out", type=Path, default=Path("attacks.jsonl"))
-    parser.add_argument("--collect", type=Path)
+    parser.add_argument("--collect", type=Path, nargs="*", default=[])
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--seed", type=int, default=0)

@@ -8,6 +8,7 @@ Does not own: replies of the served version (send), the table.
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from claw.engine.actor.journal import Journal
 from claw.engine.actor.ledger import HELD
 from claw.engine.monitor import METRICS
-
-BASE = "base"
 
 
 class Scorer:
@@ -85,14 +84,6 @@ def made_of_it(run_dir: Path, owner: str) -> dict[str, Any]:
     }
 
 
-class _journal:
+def _journal(run_dir: Path) -> closing[Journal]:
     """The journal of a running run, read as another process does."""
-
-    def __init__(self, run_dir: Path) -> None:
-        self._journal = Journal(run_dir, read_only=True)
-
-    def __enter__(self) -> Journal:
-        return self._journal
-
-    def __exit__(self, *error: object) -> None:
-        self._journal.close()
+    return closing(Journal(run_dir, read_only=True))
