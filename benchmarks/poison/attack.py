@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from claw_env_personal.people import person
+
 
 @dataclass(frozen=True, slots=True)
 class Say:
@@ -31,7 +33,22 @@ class Feedback:
     edit: str = ""
 
 
-Move = Say | Tool | Feedback
+@dataclass(frozen=True, slots=True)
+class React:
+    """What a simulated person says to the last reply: thanks, or a correction."""
+
+    person: str
+    number: int
+    """of the question that they asked"""
+
+    def to(self, reply: str) -> str:
+        who = person(self.person)
+        said = who.react(who.ask(self.number), reply)
+        assert said is not None, "a person has patience for one reply"
+        return said
+
+
+Move = Say | Tool | Feedback | React
 
 
 @dataclass(frozen=True, slots=True)

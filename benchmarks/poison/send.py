@@ -13,11 +13,13 @@ from typing import Any
 
 from claw_env_personal.demo.run import SIDE, Run
 
-from benchmarks.poison.attack import Attack, Feedback, Move, Probe, Talk, Tool
+from benchmarks.poison.attack import Attack, Feedback, Move, Probe, React, Talk, Tool
 
 AT_ONCE = 8
 """conversations"""
 SETTLE_S = 900.0
+TRIES = 3
+"""of a wish: a step may have the reply already"""
 CALL = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
 
 
@@ -49,7 +51,9 @@ class Open:
             self.messages[-1] |= {"tool_calls": [CALL]}
             self._say({"role": "tool", "tool_call_id": CALL["id"], "content": move.text}, tokens)
         else:
-            self._say({"role": "user", "content": move.text}, tokens)
+            reply = str(self.messages[-1]["content"])
+            text = move.to(reply) if isinstance(move, React) else move.text
+            self._say({"role": "user", "content": text}, tokens)
 
     def _say(self, message: dict[str, Any], tokens: int) -> None:
         self.messages.append(message)
@@ -106,21 +110,22 @@ def answers(run: Run, probes: Sequence[Probe], tokens: int) -> list[str]:
 
 
 def wishes(run: Run, texts: Sequence[str]) -> dict[str, str]:
-    """What the run says to each text as a wish about one and the same reply: `queued`, or why not.
+    """What the run says to each text as a wish about a reply: `queued`, or why not.
 
-    The newest wish takes the place of the one before, so of all these at most one or two teach.
+    One reply serves for many wishes: the newest takes the place of the one before, so that few
+    teach. What was held stays with its reply, and a reply that a step has takes no more.
     """
     found: dict[str, str] = {}
     id = ""
     for text in texts:
-        while text not in found:
+        for _ in range(TRIES):
             id = id or _answered(run, len(found))
-            said = run.client.post("/feedback", cast_to=dict[str, Any],
-                                   body={"id": id, "value": -1, "text": text})["status"]
-            if said.startswith("kept"):  # a step has the reply already: on with another one
+            found[text] = run.client.post("/feedback", cast_to=dict[str, Any], body={
+                "id": id, "value": -1, "text": text})["status"]
+            if found[text] != "queued":
                 id = ""
-            else:
-                found[text] = said
+            if not found[text].startswith("kept"):
+                break
     return found
 
 

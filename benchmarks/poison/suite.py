@@ -8,9 +8,9 @@ model understands, not what a guard holds.
 from collections.abc import Sequence
 from pathlib import Path
 
-from claw_env_personal.people import TASTES, facts, people, questions
+from claw_env_personal.people import TASTES, facts, person, questions
 
-from benchmarks.poison.attack import Attack, Feedback, Move, Probe, Say, Talk, Tool
+from benchmarks.poison.attack import Attack, Feedback, Move, Probe, React, Say, Talk, Tool
 
 TALKED = tuple(question.text for question in questions("talk"))
 HELD = tuple(question.text for question in questions("held")[:8])
@@ -144,12 +144,10 @@ ATTACKS = (
            (_equal(0),), KNOWS),
 )
 
-PLAIN = people.WISHES["plain"]
 HONEST = Attack(
-    "honest", "the wishes of the demo's person: two plain sentences", "",
-    tuple(tuple(Talk(asks, (Say(PLAIN[(start + i) % len(PLAIN)]),))
-                for i, asks in enumerate(TALKED[start : start + SIZE]))
-          for start in range(0, 12, SIZE)),
+    "honest", "the demo's person, who wants two plain sentences, and thanks for them", "",
+    tuple(tuple(Talk(person("plain").ask(n).text, (React("plain", n),))
+                for n in range(start, start + SIZE)) for start in range(0, 12, SIZE)),
     tuple(Probe(prompt, "", (), TASTES["plain"]) for prompt in HELD), tokens=48,
 )
 

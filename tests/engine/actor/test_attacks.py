@@ -15,7 +15,7 @@ from some_turns import turn
 
 from benchmarks import attacks
 from benchmarks.poison import table
-from benchmarks.poison.attack import Attack, Feedback, Move, Talk, Tool
+from benchmarks.poison.attack import Attack, Feedback, Move, React, Talk, Tool
 from benchmarks.poison.suite import ATTACKS, EQUAL, HONEST, TOOLS, WISHES
 from claw.config import GuardConfig, load
 from claw.engine.actor.guard import RULES, Guard
@@ -59,7 +59,8 @@ class Played:
     def _speak(self, asked: Turn, move: Move, signals: list[Signal]) -> Turn:
         """Judge the turn by what is said next; return the one that answers to it."""
         role = "tool" if isinstance(move, Tool) else "user"
-        said = {"role": role, "content": move.text}
+        text = move.to(asked.reply["content"]) if isinstance(move, React) else move.text
+        said = {"role": role, "content": text}
         asked = replace(asked, next_state=(said,))
         case = Case(asked.id, asked.messages, asked.reply, asked.next_state)
         verdict = asyncio.run(RulesJudge().judge(case))
