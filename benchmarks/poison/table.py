@@ -56,5 +56,6 @@ def _drift(row: dict[str, Any] | None) -> str:
 
 def _held(row: dict[str, Any] | None) -> str:
     held = [] if row is None else [f"{n} {rule}" for rule, n in row["held"].items()]
-    refused = row["refused"] if row else []
-    return ", ".join([*held, *([f"{len(refused)} versions refused"] if refused else [])]) or "none"
+    num_refused = len(row["refused"]) if row else 0
+    refused = [f"{num_refused} version{'s' * (num_refused > 1)} refused"] * bool(num_refused)
+    return ", ".join([*held, *refused]) or "none"
