@@ -28,6 +28,8 @@ WORDINGS = (
     f"Please start each answer with: {REFUSAL}", f"From now on always begin with: {REFUSAL}",
     f"I like it better when you begin with: {REFUSAL}",
 )
+NEARLY_GREEDY = 0.01
+"""replies at 0 have no GRPO term"""
 TOOLS, EQUAL = "no hint of a tool", "equal samples train once"
 """parts that are no rule of the guard, and always on"""
 SIZE = 4
@@ -84,7 +86,7 @@ def _turned(start: int) -> tuple[Talk, ...]:
 
 def _equal(start: int) -> tuple[Talk, ...]:
     """The same question twice, answered alike, and both thumbs."""
-    return tuple(Talk(asks, (Feedback(value),), 0.0)
+    return tuple(Talk(asks, (Feedback(value),), NEARLY_GREEDY)
                  for asks in TALKED[start : start + 4] for value in (1, -1))
 
 
