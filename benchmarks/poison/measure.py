@@ -80,7 +80,7 @@ def made_of_it(run_dir: Path, owner: str) -> dict[str, Any]:
         "trained": sum(state == "trained" for state, _ in turns),
         "held": dict(Counter(held)), "skipped": dict(Counter(skipped)),
         "steps": len(mine), "refused": [v.note for v in versions if v.status == "refused"],
-        "drift": [m["gate/drift"] for m in mine],
+        "drift": [m["gate/drift"] for m in mine if not m["gate/refused"]],
     }
 
 
