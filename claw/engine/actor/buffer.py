@@ -5,6 +5,7 @@ Does not own: the journal's copy, and the turn's state (`ledger.py` is told thro
 """
 
 import hashlib
+import json
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
@@ -235,7 +236,9 @@ def is_loop(ids: np.ndarray) -> bool:
 
 
 def _digest(sample: Sample) -> bytes:
-    both = hashlib.blake2b(digest_size=16)
+    """Names request and reply of one owner: what another was answered as well is no duplicate."""
+    whose = json.dumps([sample.owner, sample.adapter]).encode()
+    both = hashlib.blake2b(whose, digest_size=16)
     for ids in (sample.prompt_ids, sample.reply_ids):
         both.update(len(ids).to_bytes(8, "little") + np.ascontiguousarray(ids).tobytes())
     both.update("".join(sample.images).encode())

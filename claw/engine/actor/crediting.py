@@ -6,7 +6,7 @@ Does not own: the formulas (`credit.py`), the judges (`signals.py`).
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _NO_HINTS = {"grpo"}
 _NO_VOTES = {"opd", "opd-sampled"}
+BULK = f"{HELD}: bulk: "
 LONG = 20_000
 """characters of a request above which hinted prompts are tokenised in a thread"""
 
@@ -143,12 +144,28 @@ class Crediting:
         """Return why a person has to look first; what they have released is let through."""
         journal, hints = self._ledger.journal, signal.hints if self._uses_hints else ()
         trace = journal.trace(turn.trace_id)
-        why = self.guard.holds(turn, journal.signals(turn.id), hints,
-                               is_task=bool(trace and trace.task_id))
-        if not why or journal.has_event(HELD, turn.id, _released(signal)):
+        signals = journal.signals(turn.id)
+        why = self.guard.holds(turn, signals, hints, is_task=bool(trace and trace.task_id))
+        if not why or self._is_released(turn, signal):
             return ""
         self.guard.counts["held"] += 1
+        if why.startswith(BULK):
+            self._recall(self.guard.flood(turn, signals, hints), why)
         return why
+
+    def _recall(self, turn_ids: Iterable[str], why: str) -> None:
+        """Hold also what waits of a flood from before it was one; a step keeps what it has."""
+        for id in sorted(turn_ids):
+            turn, signal = self._ledger.get(id), merged(self._ledger.journal.signals(id))
+            if turn is None or turn.state is not TurnState.QUEUED or signal is None:
+                continue
+            with self._ledger.journal.write():
+                if not self._is_released(turn, signal) and self.take_back(turn, why):
+                    self._ledger.skip(id, why)
+                    self.guard.counts["held"] += 1
+
+    def _is_released(self, turn: Turn, signal: Signal) -> bool:
+        return self._ledger.journal.has_event(HELD, turn.id, _released(signal))
 
     async def _hints(self, turn: Turn, hints: Sequence[str]) -> list[np.ndarray]:
         made = []

@@ -175,6 +175,12 @@ class Guard:
             self.counts[name] += 1
         return f"{HELD}: {found[0][0]}: {found[0][1]}" if found else ""
 
+    def flood(self, turn: Turn, signals: Sequence[Signal], hints: Sequence[str]) -> set[str]:
+        """The other turns of the floods that a turn of a person is part of."""
+        said = _said(turn, signals, hints, self._clock(), is_task=False)
+        uses = [self._memory.phrases.get((said.owner, phrase), {}) for phrase in said.phrases]
+        return {id for one in uses if len(one) > self._config.flood for id in one} - {turn.id}
+
 
 def _said(
     turn: Turn, signals: Sequence[Signal], hints: Sequence[str], at: float, *, is_task: bool

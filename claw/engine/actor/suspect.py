@@ -3,9 +3,10 @@
 Owns: bringing a text to one form, and a short pure function for each kind of such words.
 Does not own: whose words they are, and what becomes of them (`guard.py`).
 
-Patterns, so both sides err: an order in other words or another language passes, and an honest wish
-in the same words is held until the person releases it. Every repetition in a pattern is bounded:
-the time is linear in the text. Insults, and wishes for a role ("talk like a pirate"), are taste.
+Patterns, so both sides err: an order in other words, or in a language that they do not know,
+passes, and an honest wish in the same words is held until the person releases it. Every repetition
+in a pattern is bounded: the time is linear in the text. Insults, and wishes for a role ("talk like
+a pirate"), are taste.
 """
 
 import re
@@ -24,7 +25,10 @@ _SMUGGLED = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{3,}")
 _SPLIT = re.compile("[A-Za-z][\u180e\u200b-\u200f\u2060-\u2064\ufeff]+[A-Za-z]")
 _OVERRIDE = re.compile("[\u202d\u202e]")
 _EMBEDDING = re.compile("[\u202a\u202b\u2066-\u2069]")
-_LOOKALIKE = re.compile("[A-Za-z][\u0400-\u04ff]|[\u0400-\u04ff][A-Za-z]")
+_LOOKALIKE = re.compile(
+    "[A-Za-z][{0}]|[{0}][A-Za-z]".format("\u0400-\u04ff\u0391\u0392\u0395-\u0397\u0399\u039a"
+                                         "\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf"))
+"""Cyrillic beside Latin, and of Greek the letters that look Latin: omega and mu are units"""
 
 _MARK = re.compile(
     r"<\|[^|<>\s]{1,40}\|>|\[/?inst\]|<</?sys>>|</?s>|<(?:start|end)_of_turn>"
@@ -32,22 +36,37 @@ _MARK = re.compile(
     r"|^[\s#*>_]{0,8}(?:system|assistant|developer|human)[*_]{0,2}\s{0,4}:",
     re.MULTILINE,
 )
+_ASIDE = "sets earlier instructions aside"
 _ORDERS = (
-    ("sets earlier instructions aside", re.compile(
+    (_ASIDE, re.compile(
         r"\b(?:ignore|disregard|forget|override|bypass)\b(?:(?!\b(?:my|our)\b)[^.!?\n]){0,30}"
         r"\b(?:previous|prior|above|earlier|preceding|system|original|safety|your)\b"
         r"[^.!?\n]{0,20}\b(?:instructions?|prompts?|guidelines?|policy|policies|programming"
         r"|training|rules?)\b")),
+    (_ASIDE, re.compile(
+        r"\b(?:ignorier\w{0,3}|vergi\u00df|vergiss|missachte\w?|umgeh\w{0,2})\b"
+        r"(?:(?!\b(?:mein|unser))[^.!?\n]){0,30}"
+        r"\b(?:vorherig|bisherig|fr\u00fcher|obig|vorig|dein|urspr\u00fcnglich|system)\w{0,3}\b"
+        r"[^.!?\n]{0,20}(?:anweisung|vorgabe|richtlinie|regel|instruktion|prompt)"
+        r"|\b(?:ignore[rz]?|oublie[rz]?)\b(?:(?!\b(?:mes|nos)\b)[^.!?\n]){0,30}"
+        r"\b(?:instructions|consignes|r\u00e8gles)\b[^.!?\n]{0,12}\b(?:pr\u00e9c\u00e9dentes"
+        r"|ant\u00e9rieures|initiales|du\s{1,4}syst\u00e8me)\b"
+        r"|\b(?:ignor[ae]|olvid[ae])\b(?:(?!\b(?:mis|nuestras)\b)[^.!?\n]){0,30}"
+        r"\b(?:instrucciones|reglas|directrices)\b[^.!?\n]{0,12}\b(?:anteriores|previas|iniciales"
+        r"|del\s{1,4}sistema)\b")),
     ("asks for hidden instructions", re.compile(
         r"\b(?:reveal|leak|expose|print|show|repeat|output|quote|tell|give|send|share|display"
-        r"|include|append|recite)\b[^.!?\n]{0,40}\b(?:system|hidden|secret|internal|initial"
+        r"|include|append|recite|begin|start|end|say|write|answer|reply)\b[^.!?\n]{0,40}\b(?:system|hidden|secret|internal|initial"
         r"|developer)\s{1,4}(?:prompts?|instructions?)\b")),
     ("makes it somebody else", re.compile(
         r"\byou(?:['\u2019]re|\s{1,4}are)\s{1,4}(?:now|no\s{1,4}longer)\s{1,4}"
         r"(?:an?\s(?!lot\b|bit\b|little\b)|the\s|called\b|named\b|dan\b|free\b|unrestricted\b"
         r"|bound\b|restricted\b|in\s{1,4}\w{1,20}\s{1,4}mode\b)"
-        r"|\bjailbreak|\bdo\s{1,4}anything\s{1,4}now\b|\b(?:developer|god|dan)\s{1,4}mode\b"
-        r"|\bwithout\s{1,4}(?:any\s{1,4})?(?:restrictions|guardrails|censorship)\b")),
+        r"|\bjailbr(?:eak|oken)\s{1,4}(?:mode|yourself)\b|\bdo\s{1,4}anything\s{1,4}now\b"
+        r"|\b(?:enter|enable|activate|use|switch\s{1,4}(?:in)?to|turn\s{1,4}on|go\s{1,4}into)"
+        r"\s{1,4}(?:the\s{1,4}|your\s{1,4})?(?:developer|god|dan|jailbreak)\s{1,4}mode\b"
+        r"|\bwithout\s{1,4}(?:any\s{1,4})?(?:restrictions|guardrails|censorship)\b"
+        r"(?!\s{1,4}(?:on|of)\b)")),
     ("asks for secrets", re.compile(
         r"\b(?:reveal|leak|expose|exfiltrate|disclose)\b[^.!?\n]{0,40}\b(?:passwords?"
         r"|api\s{0,4}-?keys?|credentials|private\s{1,4}keys?|secrets?)\b"
@@ -60,7 +79,7 @@ _TRIGGER = re.compile(
     r"\b(?:whenever|when|if|every\s{1,4}time|each\s{1,4}time|as\s{1,4}soon\s{1,4}as)\b"
     r"[^.!?\n]{0,80}(?:[\"\u201c\u00ab'\u2018][^\n]{1,60}[\"\u201d\u00bb'\u2019]"
     r"|\b(?:word|phrase|string|trigger|code\s?word)\b)[^\n]{0,80}"
-    r"\b(?:answer|reply|respond|say|output|print|write|approve|return)\b"
+    r"\b(?:answer|reply|respond|say|begin|start|output|print|write|approve|return)\b"
 )
 _SECRET = re.compile(
     r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}"

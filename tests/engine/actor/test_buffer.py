@@ -66,6 +66,7 @@ def test_what_is_not_worth_training_is_refused_with_its_reason():
     buffer.add(sample())
     assert buffer.refusal(sample()) == "duplicate"
     assert buffer.refusal(sample(), in_group=True) == ""
+    assert buffer.refusal(sample(owner="anna")) == ""
     assert buffer.refusal(sample(reply=())) == "empty_reply"
     assert buffer.refusal(sample(has_advantage=False, prompt=(5,))) == "no_signal"
     hinted = sample(has_advantage=False, prompt=(5,), hints=(np.arange(3, dtype=np.int32),))

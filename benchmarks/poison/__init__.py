@@ -1,0 +1,1 @@
+"""Parts of `benchmarks.attacks`: what is sent, how it is sent, and how far it moved a model."""
