@@ -118,10 +118,10 @@ class Better:
                     worse += verdict[0] < 0
                     self._write(owner, number, before.version, question, old,
                                 answers[question.id][1], verdict)
-        new = [q for q in self._panel(owner) if q.id not in answers]
-        answers |= await self._answers(new, owner, number)
-        wanted = {q.id for q in self._panel(owner)}
-        self._last[owner] = Answered(number, {k: v for k, v in answers.items() if k in wanted})
+        panel = self._panel(owner)  # the person may say more while it is answered
+        answers |= await self._answers([q for q in panel if q.id not in answers], owner, number)
+        kept = {q.id: answers[q.id] for q in panel if q.id in answers}
+        self._last[owner] = Answered(number, kept)
         self._journal.put_event("better.done", f"v{number}", f"{len(answers)} answers")
         if before is not None and before.version < number:
             await self._judge_version(owner, number, before.version, worse, len(asked))

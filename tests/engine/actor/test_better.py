@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from actor_doubles import version
 from test_actor_process import play, settled, wrong  # noqa: F401 (play is a fixture)
 from test_desk import look
 
+from claw.config import BetterConfig
 from claw.engine import wire
 from claw.engine.actor import compare
+from claw.engine.actor.better import Better
 from claw.engine.actor.compare import Answer, Question
 from claw.engine.actor.journal import Journal
 
@@ -128,3 +131,18 @@ def test_off_means_that_nobody_is_asked_anything(play):  # noqa: F811
             await asyncio.sleep(1)
         assert greedy(s) == 0
     play(run)
+
+
+def test_what_a_person_says_meanwhile_does_not_change_what_the_next_version_is_asked(tmp_path):
+    journal = Journal(tmp_path)
+    better = Better(BetterConfig(questions=2), journal, None, None, None, None)
+    newest = ["turn_1", "turn_2", "turn_3"]
+    better._own = lambda owner, count: [replace(ASKED, id=newest.pop(0))]
+
+    async def answers(questions, owner, number):
+        return {q.id: (q, answer("Rain falls.")) for q in questions}
+
+    better._answers = answers
+    asyncio.run(better._compare("default", 0))
+    journal.close()
+    assert list(better._last["default"].answers) == ["fixed:0", "turn_1"]
