@@ -1,4 +1,4 @@
-# make demo | test | test-all | fuzz | lint | bench; what tests need: make needs, or one of it: sglang |
+# make demo | test | test-all | fuzz | trust | lint | bench; what tests need: make needs, or one of it: sglang |
 # adapters | clients | openclaw | docker | desktop | chromium | bits
 # Every target makes .venv and installs what it needs first; nothing else has to be typed.
 
@@ -12,7 +12,7 @@ CLIENTS := .venv-clients
 OPENCLAW := .openclaw
 BITS := .bits
 
-.PHONY: demo test test-all fuzz lint bench needs sglang adapters clients openclaw docker desktop chromium bits clean
+.PHONY: demo test test-all fuzz trust lint bench needs sglang adapters clients openclaw docker desktop chromium bits clean
 
 demo: $(READY)
 	$(BIN)/python -m claw_env_personal.demo $(ARGS)
@@ -27,6 +27,10 @@ test-all: $(READY)
 # what comes from outside: 200,000 odd inputs and more
 fuzz: $(READY)
 	$(BIN)/python -m pytest tests/fuzz --run-slow -m nightly -n 2 --dist worksteal $(ARGS)
+
+# what a run survives, in one table; some hours. A sample: make trust ARGS="--points 8 --minutes 2"
+trust: $(READY)
+	$(BIN)/python -m benchmarks.trust $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

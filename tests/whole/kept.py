@@ -13,22 +13,31 @@ from system import System, until
 from claw.engine import versions
 
 
-def lost_nothing(system: System, answered: list[str]) -> None:
-    """Every turn whose answer a client has is there and has come to its end."""
-    states = {id: (state, reason) for id, state, reason in system.rows(
+def lost(system: System, answered: list[str]) -> dict[str, tuple[str, str]]:
+    """Turns whose answer a client has and that are not there, or have not come to their end."""
+    states = {id: (state, reason or "") for id, state, reason in system.rows(
         "SELECT id, state, reason FROM turns")}
-    for id in answered:
-        state, reason = states[id]
-        assert state in ("trained", "skipped"), (id, state)
-        assert reason and not reason.startswith(("interrupted", "failed", "judge_failed")), (
-            id, reason)
+    found = {id: states.get(id, ("gone", "")) for id in answered}
+    return {id: (state, reason) for id, (state, reason) in found.items()
+            if state not in ("trained", "skipped") or not reason
+            or reason.startswith(("interrupted", "failed", "judge_failed"))}
+
+
+def lost_nothing(system: System, answered: list[str]) -> None:
+    assert not lost(system, answered)
+
+
+def trained_twice(system: System) -> list[str]:
+    """Turns of which the journal says that more than one sample was trained."""
+    per_turn = Counter(id for (id,) in system.rows(
+        "SELECT turn_id FROM samples WHERE state='trained'"))
+    assert per_turn, "nothing was trained"
+    return [id for id, times in per_turn.items() if times > 1]
 
 
 def trained_nothing_twice(system: System) -> None:
     """By the journal, and by what the trainer itself says it has stepped on."""
-    per_turn = Counter(id for (id,) in system.rows(
-        "SELECT turn_id FROM samples WHERE state='trained'"))
-    assert per_turn and set(per_turn.values()) == {1}
+    assert not trained_twice(system)
     leased = system.rows("SELECT COUNT(*) FROM samples JOIN leases ON lease_id = leases.id "
                          "WHERE leases.state='acked'")[0][0]
     taken = sum(int(m["rollout/samples"]) for m in system.metrics("gate/refused"))
@@ -59,11 +68,10 @@ def serves_the_newest_good_version(system: System) -> None:
     versions.check_version(Path(version["path"]), version["checksum"])
 
 
-def left_nothing(system: System, temporary: Path) -> None:
-    """Of a run that has ended: no process, no socket, no temporary file."""
-    assert not system.processes()
-    assert not sorted(temporary.rglob("*"))
-    kinds = [p for p in system.run.rglob("*") if p.is_socket() or p.is_fifo()]
-    assert not kinds and not (system.run / "run.json").exists()
+def left(system: System, temporary: Path) -> list[str]:
+    """What a run that has ended left: processes, sockets, temporary files, half versions."""
+    processes = [f"process {pid}: {words}" for pid, words in system.processes().items()]
+    sockets = [p for p in system.run.rglob("*") if p.is_socket() or p.is_fifo()]
+    named = [p for p in (system.run / "run.json",) if p.exists()]
     halves = [p for p in (system.run / "versions").rglob("*") if p.name.endswith(".part")]
-    assert not halves, "a version that was not finished stays"
+    return processes + [str(p) for p in (*sorted(temporary.rglob("*")), *sockets, *named, *halves)]

@@ -96,6 +96,12 @@ class Person(threading.Thread):
                 return
 
 
+def longest_gap_s(talkers: list[Person]) -> float:
+    """The longest time between two chunks of a stream that somebody heard."""
+    times = [heard.times for person in talkers for heard in person.heard]
+    return max((b - a for of in times for a, b in zip(of, of[1:], strict=False)), default=0.0)
+
+
 @contextmanager
 def people(system: System, count: int, **rest: Any) -> Iterator[list[Person]]:
     """Let so many people talk for as long as the block lasts; then they finish their answers."""

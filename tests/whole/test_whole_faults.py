@@ -14,9 +14,9 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from kept import left_nothing, lost_nothing, serves_the_newest_good_version, trained_nothing_twice
+from kept import left, lost, serves_the_newest_good_version, trained_nothing_twice, trained_twice
 from system import System, until
-from talk import Person, people
+from talk import Person, longest_gap_s, people
 
 from claw.engine import faults, report
 from claw.errors import ClawError
@@ -60,7 +60,8 @@ def temporary() -> Iterator[Path]:
 
 @pytest.mark.parametrize("fault", list(_faults()))
 def test_nothing_is_lost_at(
-    fault: str, whole_model: Path, tmp_path: Path, temporary: Path
+    fault: str, whole_model: Path, tmp_path: Path, temporary: Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
     point, _, action = fault.partition("=")
     marks = tmp_path / "marks"
@@ -77,13 +78,20 @@ def test_nothing_is_lost_at(
             struck.recovers(talkers)
         system.settle()
         answered = [h.turn_id for person in talkers for h in person.heard]
-        lost_nothing(system, [id for id in answered if id not in struck.forgotten])
+        away = lost(system, [id for id in answered if id not in struck.forgotten])
+        twice = trained_twice(system)
+        for name, figure in (("answered", len(answered)), ("lost", len(away)),
+                             ("twice", len(twice)), ("gap_s", longest_gap_s(talkers))):
+            record_property(name, figure)  # for `make trust`
+        assert not away and not twice
         trained_nothing_twice(system)
         serves_the_newest_good_version(system)
         assert system.rows("PRAGMA integrity_check") == [("ok",)]
     finally:
         system.stop()
-    left_nothing(system, temporary)
+    remains = left(system, temporary)
+    record_property("left", len(remains))
+    assert not remains
 
 
 class Struck:

@@ -193,6 +193,7 @@ def test_the_worker_beside_an_engine_loads_no_torch():
 ENGINE_SIDE = [
     "claw", "claw.config", "claw.engine", "claw.engine.buckets", "claw.engine.door",
     "claw.engine.faults", "claw.engine.parent", "claw.engine.pictures", "claw.engine.process",
+    "claw.engine.pulse",
     "claw.engine.tensors", "claw.engine.versions", "claw.engine.wire",
     "claw.engine.worker", "claw.engine.worker.adapter_files", "claw.engine.worker.arrival",
     "claw.engine.worker.backend",
