@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import openai
@@ -99,7 +100,7 @@ class Person(threading.Thread):
 def longest_gap_s(talkers: list[Person]) -> float:
     """The longest time between two chunks of a stream that somebody heard."""
     times = [heard.times for person in talkers for heard in person.heard]
-    return max((b - a for of in times for a, b in zip(of, of[1:], strict=False)), default=0.0)
+    return max((b - a for of in times for a, b in pairwise(of)), default=0.0)
 
 
 @contextmanager

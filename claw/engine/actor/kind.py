@@ -20,7 +20,8 @@ SEARCHED = 2000
 WARN_AFTER = 10
 """requests, none of them trainable, before the run says so"""
 
-_HEARTBEAT = re.compile(r"HEARTBEAT_OK|\bHEARTBEAT\.md\b|^\[?heartbeat\b", re.IGNORECASE)
+_HEARTBEAT = re.compile(r"HEARTBEAT_OK|^\[?(?:openclaw\s{1,4})?heartbeat\b", re.IGNORECASE)
+"""not the file HEARTBEAT.md alone: people ask for changes of it"""
 _GREETING = re.compile(r"^\W*(hi|hello|hey|ping|test)\W*$", re.IGNORECASE)
 _STAMP = r"^\s*(?:\[[^\]\n]*\d{4}-\d\d-\d\d[^\]\n]*\]\s*)?"
 _CRON = re.compile(_STAMP + r"\[cron:")

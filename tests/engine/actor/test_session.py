@@ -231,7 +231,9 @@ def test_abandoned_conversations_do_not_fill_the_memory(monkeypatch):
 @pytest.mark.parametrize(("messages", "tools", "max_tokens", "given", "kind"), [
     ([user("hello")], [], 512, "", "main"),
     ([user("hello")], [], 512, "side", "side"),
-    ([user("HEARTBEAT.md says what to do")], [], 512, "main", "main"),
+    ([user("Reply HEARTBEAT_OK, says the prompt")], [], 512, "main", "main"),
+    ([user("Please add my mail checks to HEARTBEAT.md.")], [{}], 512, "", "main"),
+    ([user("[OpenClaw heartbeat poll] Read HEARTBEAT.md if it exists.")], [{}], 512, "", "side"),
     ([user("ping")], [], 1, "", "side"),
     ([user("Generate a short title for this conversation")], [], 50, "", "side"),
     ([{"role": "system", "content": "Summarize the conversation below in one line."},
