@@ -6,6 +6,7 @@ Does not own: replies of the served version (send), the table.
 """
 
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
@@ -19,6 +20,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from claw.engine.actor.journal import Journal
 from claw.engine.actor.ledger import HELD
 from claw.engine.monitor import METRICS
+
+METRICS_S = 10.0
+"""the longest that a step's line is waited for"""
 
 
 class Scorer:
@@ -74,14 +78,27 @@ def made_of_it(run_dir: Path, owner: str) -> dict[str, Any]:
     reasons = [reason for state, reason in turns if state == "skipped"]
     held = [reason.split(": ")[1] for reason in reasons if reason.startswith(f"{HELD}: ")]
     skipped = [r.partition(":")[0] for r in reasons if not r.startswith(f"{HELD}: ")]
-    lines = (run_dir / METRICS).read_text(encoding="utf-8").splitlines()
-    mine = [m for m in map(json.loads, lines) if m.get("owner") == owner and "gate/drift" in m]
+    mine = _steps(run_dir, owner, sum(v.number > 0 for v in versions))
     return {
         "trained": sum(state == "trained" for state, _ in turns),
         "held": dict(Counter(held)), "skipped": dict(Counter(skipped)),
         "steps": len(mine), "refused": [v.note for v in versions if v.status == "refused"],
         "drift": [m["gate/drift"] for m in mine if not m["gate/refused"]],
     }
+
+
+def _steps(run_dir: Path, owner: str, number: int) -> list[dict[str, Any]]:
+    """What was measured of an owner's steps, of which there are so many: written after they count.
+
+    No file is there before anything was measured.
+    """
+    path, until = run_dir / METRICS, time.monotonic() + METRICS_S
+    while True:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        mine = [m for m in map(json.loads, lines) if m.get("owner") == owner and "gate/drift" in m]
+        if len(mine) >= number or time.monotonic() > until:
+            return mine
+        time.sleep(0.1)
 
 
 def _journal(run_dir: Path) -> closing[Journal]:
