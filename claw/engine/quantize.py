@@ -5,14 +5,22 @@ Does not own: the arithmetic (bitsandbytes), adapters, the files of versions.
 """
 
 from importlib.util import find_spec
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from claw.errors import UsageError
 
+if TYPE_CHECKING:
+    import torch
 
-def loading(quantize: str, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+
+def check(quantize: str) -> None:
+    """UsageError: bitsandbytes is missing. Without torch, for the start of a run."""
+    if quantize != "none" and find_spec("bitsandbytes") is None:
+        raise UsageError("lora.quantize needs the package bitsandbytes", found="not installed",
+                         do="pip install 'claw-rl[qlora]', or leave lora.quantize out")
+
+
+def loading(quantize: str, device: "torch.device", dtype: "torch.dtype") -> dict[str, Any]:
     """What transformers' `from_pretrained` is told beside the dtype; empty for "none".
 
     nf4: 4-bit NormalFloat in blocks of 64, their scales quantised again (Dettmers et al., 2023,
@@ -21,9 +29,7 @@ def loading(quantize: str, device: torch.device, dtype: torch.dtype) -> dict[str
     """
     if quantize == "none":
         return {}
-    if find_spec("bitsandbytes") is None:
-        raise UsageError("lora.quantize needs the package bitsandbytes", found="not installed",
-                         do="pip install 'claw-rl[qlora]', or leave lora.quantize out")
+    check(quantize)
     if device.type not in ("cuda", "cpu"):
         raise UsageError("lora.quantize cannot run on this device", found=str(device),
                          allowed="cuda, cpu")

@@ -16,7 +16,7 @@ from rich.table import Table
 from claw import config as settings
 from claw import presets
 from claw.config import RunConfig
-from claw.engine import control, wire
+from claw.engine import control, quantize, wire
 from claw.engine.rundir import RunDir
 from claw.errors import ClawError, UsageError, nearest
 from claw.records import new_id
@@ -97,6 +97,7 @@ def play(
         config = read_config(words, plugin, model, preset)
         if not config.plugin_name:
             raise UsageError("no plugin named", do="claw train --plugin personal")
+        quantize.check(config.lora.quantize)
         run = None
     model_dir = resolve(config.model)
     run = run or RunDir.create(config)

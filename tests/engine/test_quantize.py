@@ -1,10 +1,13 @@
 """A base in 4 bits: what is asked for, and what is refused."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from claw import config as settings
 from claw.engine import quantize
+from claw.engine.report import play
 from claw.errors import UsageError
 
 
@@ -17,6 +20,15 @@ def test_a_missing_bitsandbytes_is_named_with_the_extra(monkeypatch: pytest.Monk
     with pytest.raises(UsageError, match="bitsandbytes") as caught:
         quantize.loading("nf4", torch.device("cpu"), torch.float32)
     assert "pip install 'claw-rl[qlora]'" in str(caught.value)
+
+
+def test_a_run_that_needs_it_does_not_start_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(quantize, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="bitsandbytes"):
+        play([f"runs='{tmp_path}'"], plugin="personal", model="", resume=None, preset="8gb")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_device_that_it_does_not_run_on_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
