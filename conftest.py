@@ -55,6 +55,12 @@ def smollm2_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
+def needs_sqlcipher() -> None:
+    if importlib.util.find_spec("sqlcipher3") is None:
+        missing("SQLCipher", "it is not installed; pip install 'claw-rl[encrypted]'")
+
+
+@pytest.fixture(scope="session")
 def bits_path() -> str:
     """A PYTHONPATH with bitsandbytes: the folder of tools/install_bits.sh, or $CLAW_BITS."""
     folder = Path(os.environ.get("CLAW_BITS") or Path(__file__).parent / ".bits")

@@ -32,6 +32,7 @@ MAY_IMPORT = {
         "claw.engine.versions", "claw.engine.tensors", "claw.engine.buckets", "claw.engine.process",
         "claw.engine.parent", "claw.engine.scratch", "claw.kernels", "claw.engine.pictures",
         "claw.engine.sight", "claw.engine.faults", "claw.engine.quantize", "claw.engine.pulse",
+        "claw.engine.devices",
     ),
     "plugins": ("claw.sdk",),
 }

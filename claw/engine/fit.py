@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from claw.config import RunConfig
 from claw.engine import models, sight
-from claw.engine.trainer.loss import METHODS
-from claw.engine.trainer.model import adapt
+from claw.engine.devices import pick_device, pick_dtype
+from claw.engine.trainer.model import adapt, keeps_ema, keeps_first
 from claw.engine.worker.held import MAX_HELD
 from claw.engine.worker.prefix import MAX_BYTES
 from claw.errors import UsageError
@@ -49,7 +49,7 @@ def estimate(model: str, config: RunConfig) -> list[Part]:
     if config.train.ranks > 1:
         raise UsageError("the estimate is of one trainer that holds all weights",
                          found=f"train.ranks = {config.train.ranks}", allowed="1")
-    lm = skeleton(model, _dtype(config.train.dtype, config))
+    lm = skeleton(model, pick_dtype(config.train.dtype, pick_device(config.train.device)))
     return [*_trainer(lm, config), *_worker(lm, config)]
 
 
@@ -69,7 +69,8 @@ def total(parts: list[Part], process: str = "") -> float:
 
 
 def _trainer(lm: nn.Module, config: RunConfig) -> Iterator[Part]:
-    width = _width(config.train.dtype, config)
+    device = pick_device(config.train.device)
+    width = pick_dtype(config.train.dtype, device).itemsize
     base = _base_bytes(lm, config.lora.quantize, width)
     head = _head(lm).numel() * width
     yield Part("trainer", "weights", base)
@@ -84,11 +85,11 @@ def _trainer(lm: nn.Module, config: RunConfig) -> Iterator[Part]:
         # float32 weights are their own masters
         yield Part("trainer", "optimiser and gradients",
                    trained * (ADAM_BYTES - (4 if width == 4 else 0)))
-        if _keeps_first(config):
+        if keeps_first(config):
             yield Part("trainer", "first weights, for the loss", base)
         if config.gate.enabled and config.gate.max_step_drift:
             yield Part("trainer", "output heads, for drift", 2 * head)
-    if config.loss.teacher == "ema" and METHODS[config.train.method].opd:
+    if keeps_ema(config):
         yield Part("trainer", "averaged weights", trained * (4 if config.lora.rank else width))
     kept = saved_bytes(lm, config.train.micro_tokens)
     layer = kept / _num_layers(lm)
@@ -98,20 +99,16 @@ def _trainer(lm: nn.Module, config: RunConfig) -> Iterator[Part]:
     else:
         yield Part("trainer", "activations", kept)
     yield Part("trainer", "gradients of one layer's", layer)
-    yield Part("trainer", "logits of one chunk", _chunk_bytes(lm, config))
-    yield _process("trainer", config.train.device)
+    yield Part("trainer", "logits of one chunk", _chunk_bytes(lm, config, device, width))
+    yield _process("trainer", device)
 
 
-def _keeps_first(config: RunConfig) -> bool:
-    asks = METHODS[config.train.method].opd and config.loss.w_opd > 0
-    return config.loss.kl_coef > 0 or (asks and config.loss.teacher == "base")
-
-
-def _chunk_bytes(lm: nn.Module, config: RunConfig) -> float:
+def _chunk_bytes(
+    lm: nn.Module, config: RunConfig, device: torch.device, width: int
+) -> float:
     """On a CPU logits, their gradient and a float32 copy; Triton's gradient takes their place."""
-    num_vocab, width = _head(lm).shape[0], _width(config.train.dtype, config)
-    most = config.train.micro_tokens
-    if _on_cpu(config.train.device):
+    num_vocab, most = _head(lm).shape[0], config.train.micro_tokens
+    if device.type == "cpu":
         return 3.0 * min(CPU_ROWS, most) * num_vocab * 4
     return float(min(gpu_rows(num_vocab * width), most) * num_vocab * width)
 
@@ -121,7 +118,8 @@ def _chunk_bytes(lm: nn.Module, config: RunConfig) -> float:
 
 def _worker(lm: nn.Module, config: RunConfig) -> Iterator[Part]:
     w, text = config.worker, _text(lm)
-    width = _width(w.dtype, config)
+    device = pick_device(w.device)
+    width = pick_dtype(w.dtype, device).itemsize
     base = _base_bytes(lm, config.lora.quantize, width)
     yield Part("worker", "weights", base)
     context = min(w.context, getattr(text, "max_position_embeddings", w.context) or w.context)
@@ -135,7 +133,7 @@ def _worker(lm: nn.Module, config: RunConfig) -> Iterator[Part]:
     else:
         yield Part("worker", "the version that comes in", base)
     yield Part("worker", "logits", 4.0 * w.slots * _head(lm).shape[0] * 4)
-    yield _process("worker", w.device)
+    yield _process("worker", device)
 
 
 def _kv_width(text: Any) -> int:
@@ -237,22 +235,7 @@ def _num_layers(lm: nn.Module) -> int:
     return int(_text(lm).num_hidden_layers)
 
 
-def _on_cpu(device: str) -> bool:
-    return device == "cpu" or (device == "auto" and not torch.cuda.is_available())
-
-
-def _process(name: str, device: str) -> Part:
-    on_cpu = _on_cpu(device)
+def _process(name: str, device: torch.device) -> Part:
+    on_cpu = device.type == "cpu"
     return Part(name, "the process itself" if on_cpu else "CUDA's context",
                 PROCESS_BYTES if on_cpu else CONTEXT_BYTES)
-
-
-def _dtype(name: str, config: RunConfig) -> torch.dtype:
-    if name != "auto":
-        found: torch.dtype = getattr(torch, name)
-        return found
-    return torch.float32 if _on_cpu(config.train.device) else torch.bfloat16
-
-
-def _width(name: str, config: RunConfig) -> int:
-    return _dtype(name, config).itemsize

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,7 @@ from claw.engine.rundir import RunDir
 from claw.errors import ClawError, UsageError
 from claw.records import Trace
 
-pytestmark = pytest.mark.skipif(
-    find_spec("sqlcipher3") is None and os.environ.get("CLAW_REAL") != "require",
-    reason="needs claw-rl[encrypted]")
+pytestmark = pytest.mark.usefixtures("needs_sqlcipher")
 WORD = "swordfish"
 
 

@@ -1,10 +1,8 @@
 """A run with an encrypted journal: no word is in any file, and the commands work with the key."""
 
 import json
-import os
 import tempfile
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +13,8 @@ from tokenizers import Tokenizer
 
 from claw.engine import cipher
 
-pytestmark = [
-    pytest.mark.slow, pytest.mark.timeout(400),
-    pytest.mark.skipif(
-        find_spec("sqlcipher3") is None and os.environ.get("CLAW_REAL") != "require",
-        reason="needs claw-rl[encrypted]"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400),
+              pytest.mark.usefixtures("needs_sqlcipher")]
 WORD = "Xylophonbauer"
 
 

@@ -56,8 +56,8 @@ _ORDERS = (
         r"|del\s{1,4}sistema)\b")),
     ("asks for hidden instructions", re.compile(
         r"\b(?:reveal|leak|expose|print|show|repeat|output|quote|tell|give|send|share|display"
-        r"|include|append|recite|begin|start|end|say|write|answer|reply)\b[^.!?\n]{0,40}\b(?:system|hidden|secret|internal|initial"
-        r"|developer)\s{1,4}(?:prompts?|instructions?)\b")),
+        r"|include|append|recite|begin|start|end|say|write|answer|reply)\b[^.!?\n]{0,40}"
+        r"\b(?:system|hidden|secret|internal|initial|developer)\s{1,4}(?:prompts?|instructions?)\b")),
     ("makes it somebody else", re.compile(
         r"\byou(?:['\u2019]re|\s{1,4}are)\s{1,4}(?:now|no\s{1,4}longer)\s{1,4}"
         r"(?:an?\s(?!lot\b|bit\b|little\b)|the\s|called\b|named\b|dan\b|free\b|unrestricted\b"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from claw.config import RunConfig
 from claw.kernels import Overlap
 
 
@@ -61,6 +62,11 @@ METHODS = {
         "one surrogate on the sampled token, its advantage the sum `combined_advantage`",
     ),
 }
+
+
+def asks_teacher(config: RunConfig) -> bool:
+    """Whether hinted prompts are read at all."""
+    return METHODS[config.train.method].opd and config.loss.w_opd > 0
 
 
 def register(name: str, advantage: Callable[..., Tensor]) -> None:

@@ -18,9 +18,10 @@ from torch.distributed.tensor import DTensor
 
 from claw.config import LoraConfig, RunConfig
 from claw.engine import quantize, sight, wire
+from claw.engine.devices import pick_device, pick_dtype
 from claw.engine.pictures import Lens, lens_of
 from claw.engine.trainer import attention, batch, sharded
-from claw.engine.trainer.loss import METHODS
+from claw.engine.trainer.loss import asks_teacher
 from claw.engine.trainer.ranks import Ranks
 from claw.engine.trainer.sharded import Whole
 from claw.errors import UsageError
@@ -220,8 +221,8 @@ def load(model_dir: str | Path, config: RunConfig, ranks: Ranks | None = None) -
     UsageError: what cannot be honoured, in words.
     """
     ranks = ranks or Ranks()
-    device = choose_device(config.train.device)
-    dtype = _dtype(config.train.dtype, device)
+    device = pick_device(config.train.device)
+    dtype = pick_dtype(config.train.dtype, device)
     lens = lens_of(Path(model_dir))
     _check_kernels(device)
     if lens is not None and (ranks.size > 1 or config.train.packing):
@@ -235,22 +236,30 @@ def load(model_dir: str | Path, config: RunConfig, ranks: Ranks | None = None) -
     _check_head(lm)
     if config.train.packing:
         _check_packing(lm)
-    loss = config.loss
-    asks_teacher = METHODS[config.train.method].opd and loss.w_opd > 0
     peft = first = None
     if config.lora.rank:
         torch.manual_seed(config.seed)  # the adapter's first weights
         peft = adapt(lm, config.lora)
-    elif loss.kl_coef > 0 or (asks_teacher and loss.teacher == "base"):
+    elif keeps_first(config):
         first = _read(model_dir, device, dtype, config.train.packing).requires_grad_(False)
     if config.train.gradient_checkpointing:
         _checkpoint(lm)
-    keeps_ema = asks_teacher and loss.teacher == "ema"
     whole, first_whole = (
         _shard(model, device, dtype) if model is not None and ranks.size > 1 else None
         for model in (lm, first))
-    return Policy(lm.eval(), peft, first, loss.ema_decay if keeps_ema else None, lens, ranks,
-                  whole, first_whole, config.train.packing)
+    ema_decay = config.loss.ema_decay if keeps_ema(config) else None
+    return Policy(lm.eval(), peft, first, ema_decay, lens, ranks, whole, first_whole,
+                  config.train.packing)
+
+
+def keeps_first(config: RunConfig) -> bool:
+    """Whether the loss asks the first weights, of which full training needs a copy."""
+    return config.loss.kl_coef > 0 or (asks_teacher(config) and config.loss.teacher == "base")
+
+
+def keeps_ema(config: RunConfig) -> bool:
+    """Whether an average of the weights teaches."""
+    return asks_teacher(config) and config.loss.teacher == "ema"
 
 
 def _shard(lm: Any, device: torch.device, dtype: torch.dtype) -> Whole:
@@ -299,26 +308,12 @@ def _without_dropout(settings: Any) -> None:
                 setattr(part, name, 0.0)
 
 
-def choose_device(name: str) -> torch.device:
-    if name != "auto":
-        return torch.device(name)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
 def _check_kernels(device: torch.device) -> None:
     """Say at the start, not in the first step, that the kernels cannot run here."""
     try:
         backend.choose(device.type)
     except (RuntimeError, ValueError) as error:
         raise UsageError("the training kernels cannot run", found=str(error)) from error
-
-
-def _dtype(name: str, device: torch.device) -> torch.dtype:
-    if name == "auto":
-        return torch.float32 if device.type == "cpu" else torch.bfloat16
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
 
 
 def _decoder(lm: Any) -> Any:

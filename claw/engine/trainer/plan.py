@@ -12,7 +12,7 @@ import numpy as np
 
 from claw.config import RunConfig
 from claw.engine.pictures import Lens
-from claw.engine.trainer.loss import METHODS
+from claw.engine.trainer.loss import METHODS, asks_teacher
 from claw.records import Sample
 
 
@@ -92,7 +92,7 @@ def make(samples: Sequence[Sample], config: RunConfig, limits: Limits) -> Plan:
             left_out[sample.id] = reason
             continue
         items[sample.id] = item
-        asked = len(sample.hints) if _asks_teacher(config) else 0
+        asked = len(sample.hints) if asks_teacher(config) else 0
         if asked > len(item.hints):
             dropped["hints"] += asked - len(item.hints)
     ordered = sorted(items.values(), key=lambda i: (i.sample.num_tokens, i.sample.id))
@@ -172,7 +172,7 @@ def _item(s: Sample, config: RunConfig, limits: Limits) -> Item:
         and not (s.truncated and config.loss.truncated == "mask")
     )
     hints: tuple[np.ndarray, ...] = ()
-    if _asks_teacher(config):
+    if asks_teacher(config):
         hints = tuple(h for h in s.hints if _is_usable(h, s, limits))
     return Item(
         sample=s,
@@ -183,10 +183,6 @@ def _item(s: Sample, config: RunConfig, limits: Limits) -> Item:
         age=limits.version - oldest,
         num_masked=int(s.mask.sum() - mask.sum()),
     )
-
-
-def _asks_teacher(config: RunConfig) -> bool:
-    return METHODS[config.train.method].opd and config.loss.w_opd > 0
 
 
 def _is_usable(hint: np.ndarray, s: Sample, limits: Limits) -> bool:

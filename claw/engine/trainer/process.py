@@ -15,8 +15,9 @@ import torch.distributed as dist
 from claw import config as settings
 from claw.config import RunConfig
 from claw.engine import pulse, wire
+from claw.engine.devices import pick_device
 from claw.engine.monitor import Monitor
-from claw.engine.trainer import follow, loss, model, step
+from claw.engine.trainer import follow, loss, step
 from claw.engine.trainer.depot import Depot
 from claw.engine.trainer.link import Link, Stopped
 from claw.engine.trainer.ranks import Ranks, open_ranks
@@ -48,7 +49,7 @@ def run(
     _learn_method(config)
     ranks = Ranks()
     if config.train.ranks > 1:
-        ranks = open_ranks(meeting, model.choose_device(config.train.device).type)
+        ranks = open_ranks(meeting, pick_device(config.train.device).type)
     try:
         if ranks.is_first:
             begun = Path(f"{meeting}.begun") if meeting else None

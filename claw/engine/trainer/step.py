@@ -68,8 +68,9 @@ def run(
     With several ranks the first one's call has the others make it too (`follow`); its `stop` counts
     and its `Done` is of the whole batch.
     """
-    told = {"version": wire.pack(version)[0], "seed": seed}
-    policy.ranks.tell_all_of(wire.samples_message("step", list(samples), "", **told))
+    if policy.ranks.size > 1:
+        told = {"version": wire.pack(version)[0], "seed": seed}
+        policy.ranks.tell_all_of(wire.samples_message("step", list(samples), "", **told))
     with policy.ranks.in_step():
         return _run(policy, optim, samples, config, version, seed, stop)
 

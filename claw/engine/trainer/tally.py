@@ -27,7 +27,6 @@ class Tally:
     def __init__(self, config: RunConfig) -> None:
         self.config, self.total = config, 0.0
         self.sums: Counter[str] = Counter()
-        self.max_log_ratio = 0.0
         self.gaps: list[np.ndarray] = []
         self.hint_choices: list[float] = []
         self.seen: dict[str, targets.Seen] = {}

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from claw.config import RunConfig
 from claw.engine import quantize, sight
+from claw.engine.devices import pick_device, pick_dtype
 from claw.engine.pictures import Lens, lens_of
 from claw.engine.worker.eyes import Eyes, Seen
 from claw.engine.worker.slots import SlotCache, Window, attention_mask
@@ -147,21 +148,6 @@ def load_module(
         folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True, **(more or {})
     )
     return module
-
-
-def pick_device(name: str) -> torch.device:
-    if name != "auto":
-        return torch.device(name)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    if name == "auto":
-        return torch.float32 if device.type == "cpu" else torch.bfloat16
-    dtype: torch.dtype = getattr(torch, name)
-    return dtype
 
 
 def _eos_ids(module: nn.Module) -> frozenset[int]:
