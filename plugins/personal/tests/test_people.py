@@ -13,7 +13,7 @@ from claw_env_personal.people import (
     person,
     questions,
 )
-from claw_env_personal.people.people import CLASHES, OFF_TOPIC, WISHES, Person
+from claw_env_personal.people.people import CLASHES, OFF_TOPIC, UNANSWERED, WISHES, Person
 from claw_env_personal.people.tastes import num_sentences, words
 from claw_env_personal.people.topic import degenerate, word_has_stem
 
@@ -127,9 +127,24 @@ def test_a_pleased_person_thanks_and_an_unanswered_one_says_so():
     assert one.react(TOMATO, "You can't grow tomatoes.") in OFF_TOPIC
 
 
+def test_an_unanswered_person_of_another_taste_asks_for_that_taste_again():
+    wish = person("bullets").react(TOMATO, "- You can't.\n- Not ever so.")
+    assert any(w in wish for w in UNANSWERED) and any(w in wish for w in WISHES["bullets"])
+
+
+def test_one_sentence_is_single_and_two_lines_of_points_are_bullets():
+    assert TASTES["single"]("Plants need water and light to grow.")
+    assert not TASTES["single"]("They need water. They need light too.")
+    assert not TASTES["single"]("Water.")
+    assert TASTES["bullets"]("- Water them.\n- Wait.") and TASTES["bullets"]("1. Water.\n2. Wait.")
+    assert not TASTES["bullets"]("- Water them and wait.")
+
+
 def test_every_taste_has_eight_wordings_that_name_what_is_wanted():
     wanted = {
         "plain": "sentences",
+        "single": "one .*sentence|one, no list",
+        "bullets": "list|bullet points",
         "structured": "list|number|step",
         "friendly": "friend|warm|kind|happy",
         "student": "bold|plain",

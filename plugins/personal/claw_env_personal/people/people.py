@@ -11,6 +11,10 @@ from .topic import Question, on_topic, questions
 
 CLASHES = (
     {"plain", "structured"},
+    {"plain", "bullets"},
+    {"single", "bullets"},
+    {"single", "structured"},
+    {"single", "ta"},
     {"plain", "ta"},
     {"structured", "student"},
 )
@@ -28,6 +32,26 @@ WISHES: dict[str, tuple[str, ...]] = {
         "Shorter, please: answer in two full sentences, no list.",
         "I do not want a list. Be brief: write two full sentences.",
         "Please be brief and answer in two full sentences.",
+    ),
+    "single": (
+        "Answer in one sentence.",
+        "Write one full sentence, no list.",
+        "Be brief: one full sentence.",
+        "One sentence is enough for me, please.",
+        "Too long. Please answer in one full sentence.",
+        "Keep it to one sentence, please.",
+        "Shorter, please: one full sentence, no list.",
+        "I only read one sentence. Write one, no list.",
+    ),
+    "bullets": (
+        "Write a bulleted list with dashes.",
+        "Answer with a short list of bullet points.",
+        "Please write it as a list of short bullet points.",
+        "I read lists more easily. Answer with bullet points.",
+        "Make it a short list, one point per line.",
+        "Give me bullet points, please.",
+        "Not as a paragraph. Write a short list of bullet points.",
+        "A list, please: one short point on each line.",
     ),
     "structured": (
         "Write it as a numbered list of steps.",
@@ -88,6 +112,14 @@ OFF_TOPIC = (
     "I asked something else. Answer the question itself in two full sentences.",
     "That does not help. Tell me in two full sentences what I asked about.",
 )
+
+UNANSWERED = (
+    "That does not answer my question.",
+    "You did not answer me.",
+    "I asked something else.",
+    "That does not help, answer the question itself.",
+)
+"""the same where no number of sentences is wanted; a wish of the taste follows"""
 
 THANKS = (
     "Thanks, that is what I wanted.",
@@ -152,8 +184,11 @@ class Person:
 
     def _correction(self, unmet: list[str]) -> str:
         """One wish for each missed part; a reply that only misses the question is told so."""
-        wishes = [self._random.choice(WISHES[part]) for part in unmet]
-        return " ".join(wishes or [self._random.choice(OFF_TOPIC)])
+        parts = self.taste.split("+")
+        if not unmet and "plain" in parts:
+            return self._random.choice(OFF_TOPIC)
+        said = [] if unmet else [self._random.choice(UNANSWERED)]
+        return " ".join(said + [self._random.choice(WISHES[part]) for part in unmet or parts])
 
 
 def check_taste(taste: str) -> None:
@@ -169,6 +204,8 @@ def check_taste(taste: str) -> None:
 
 PEOPLE: dict[str, str] = {
     "plain": "plain",
+    "single": "single",
+    "bullets": "bullets",
     "structured": "structured",
     "friendly": "friendly",
     "student": "student",

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 
 MAX_PLAIN_SENTENCES = 2
+MIN_SINGLE_WORDS = 5
+MIN_BULLETS = 2
 MIN_STRUCTURED_WORDS = 25
 MIN_DETAILED_WORDS = 75  # about 100 tokens of English; the check has no tokenizer
 
@@ -69,6 +71,16 @@ def plain(text: str) -> bool:
     return 1 <= num_sentences(text) <= MAX_PLAIN_SENTENCES
 
 
+def single(text: str) -> bool:
+    """One finished sentence of at least five words, without lists, bold or headings."""
+    return plain(text) and num_sentences(text) == 1 and len(words(text)) >= MIN_SINGLE_WORDS
+
+
+def bullets(text: str) -> bool:
+    """At least two lines that are a bullet or a numbered item."""
+    return len(_LIST_LINE.findall(text)) >= MIN_BULLETS
+
+
 def structured(text: str) -> bool:
     """A list or steps, and enough words that the list says something."""
     return has_list(text) and len(words(text)) >= MIN_STRUCTURED_WORDS
@@ -98,6 +110,8 @@ def teacher(text: str) -> bool:
 
 TASTES: dict[str, Callable[[str], bool]] = {
     "plain": plain,
+    "single": single,
+    "bullets": bullets,
     "structured": structured,
     "friendly": friendly,
     "student": student,
