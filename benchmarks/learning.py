@@ -26,13 +26,14 @@ from benchmarks import machine
 from benchmarks.trial import Trial
 
 Row = dict[str, Any]
-GRPO = ("train.method=grpo", "loss.w_rl=1.0")
+SAMPLED = ("loss.subset=student", "loss.gap_weight=student")  # no top-k that they would be of
+GRPO = ("train.method=grpo", "loss.w_rl=1.0", *SAMPLED)
 OPD = ("loss.w_rl=0",)
 METHODS: dict[str, tuple[str, ...]] = {
     "hybrid": (),
     "grpo": GRPO,
     "grpo, no baseline": (*GRPO, "loss.baseline=none"),
-    "opd, sampled token": ("train.method=opd-sampled", *OPD),
+    "opd, sampled token": ("train.method=opd-sampled", *OPD, *SAMPLED),
     "opd, top 2": ("train.method=opd", *OPD, "loss.k=2"),
     "opd, top 4": ("train.method=opd", *OPD, "loss.k=4"),
     "opd, top 8": ("train.method=opd", *OPD),

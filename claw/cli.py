@@ -244,6 +244,9 @@ def doctor(
 ) -> None:
     """Say what this machine has: versions, devices, models, plugins, SGLang's environment."""
     if run:
+        if fit or preset:
+            raise UsageError("--run is asked alone", found="--fit" if fit else "--preset",
+                             do="claw doctor --run DIR, then claw doctor --fit MODEL")
         from claw.engine import waits
         from claw.engine.rundir import find
 
