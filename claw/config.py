@@ -162,7 +162,8 @@ class TrainConfig(Section):
     packing: bool = False
     """the sequences of a forward pass lie in one row, without padding, and none sees another"""
     gradient_checkpointing: bool = False
-    """recompute activations in the backward pass: less memory, more time"""
+    """recompute activations in the backward pass: less memory, more time; on a CPU what is freed
+    goes back to the machine at once too"""
 
 
 class LossConfig(Section):

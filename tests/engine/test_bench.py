@@ -1,9 +1,11 @@
 """`claw bench`: the benchmarks of a checkout, by name."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from claw import config as settings
 from claw.engine import bench
 from claw.errors import UsageError
 
@@ -55,3 +57,25 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(checkout: Path) -> None
 def test_without_a_checkout_it_says_where_the_benchmarks_are(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="clone the repository"):
         bench.programs(tmp_path)
+
+
+def test_each_method_whose_learning_is_compared_is_a_valid_setting() -> None:
+    from benchmarks import learning, trial
+
+    for changes in learning.METHODS.values():
+        settings.load(trial.RECIPE, changes)
+    assert {"hybrid", "grpo", "memory"} <= learning.METHODS.keys()
+
+
+def test_the_learning_table_names_seeds_that_never_met_the_taste() -> None:
+    from benchmarks import learning
+
+    def row(seed: int, met_at: int | None, facts: float) -> dict[str, Any]:
+        after = {"hits": 0.5, "topic": 0.75, "tokens": 20.0, "facts": facts, "perplexity": 11.0}
+        return {"person": "plain", "method": "grpo", "seed": seed, "conversations": 32,
+                "met_at": met_at, "before": {"facts": 0.5, "perplexity": 10.0}, "after": after}
+
+    lines = learning.table([row(1, None, 0.4), row(0, 19, 0.5)])
+    assert lines[2:] == [
+        "| plain | grpo | 2 | 19 >32 | 0.50 ± 0.00 | 0.75 ± 0.00 | 0.90 ± 0.14 "
+        "| 1.10 ± 0.00 | 20 ± 0 |"]

@@ -126,6 +126,12 @@ def test_a_model_that_does_not_fit_a_card_is_said_with_an_exit_code(tmp_path: Pa
     assert "it does not fit" in done.output and "keys and values" in done.output
 
 
+@pytest.mark.parametrize("other", [["--fit", "smollm2-135m"], ["--preset", "8gb"]])
+def test_a_run_is_asked_for_alone_rather_than_ignoring_the_rest(other: list[str]) -> None:
+    done = CliRunner().invoke(app, ["doctor", "--run", "runs/any", *other])
+    assert isinstance(done.exception, UsageError) and other[0] in str(done.exception)
+
+
 @pytest.mark.parametrize("name, words", [("nonsense", "no model 'nonsense'"),
                                          ("EMPTY", "config.json cannot be read")])
 def test_what_is_no_model_is_refused_in_words(tmp_path: Path, name: str, words: str) -> None:

@@ -20,7 +20,7 @@ from claw.config import LoraConfig, RunConfig
 from claw.engine import quantize, sight, wire
 from claw.engine.devices import pick_device, pick_dtype
 from claw.engine.pictures import Lens, lens_of
-from claw.engine.trainer import attention, batch, sharded
+from claw.engine.trainer import attention, batch, heap, sharded
 from claw.engine.trainer.loss import asks_teacher
 from claw.engine.trainer.ranks import Ranks
 from claw.engine.trainer.sharded import Whole
@@ -244,6 +244,8 @@ def load(model_dir: str | Path, config: RunConfig, ranks: Ranks | None = None) -
         first = _read(model_dir, device, dtype, config.train.packing).requires_grad_(False)
     if config.train.gradient_checkpointing:
         _checkpoint(lm)
+        if device.type == "cpu":
+            heap.give_back()
     whole, first_whole = (
         _shard(model, device, dtype) if model is not None and ranks.size > 1 else None
         for model in (lm, first))
