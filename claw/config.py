@@ -309,6 +309,9 @@ class ServeConfig(Section):
     """largest request body"""
     session_idle_s: float = Field(1800.0, gt=0)
     """a conversation that is silent for so long has ended"""
+    learn_subagents: bool = False
+    """learn from the turns of sub-agents, whose request the policy itself wrote, as from a
+    person's; otherwise they are side turns: answered, shown, and never trained"""
 
     @property
     def is_public(self) -> bool:

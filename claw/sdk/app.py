@@ -22,12 +22,20 @@ class Ask:
     session: str = ""
     """a session id the client named; empty lets the engine find the conversation"""
     kind: str = ""
-    """main, side, or empty to let the engine decide"""
+    """main, side, or what helper call it is: one of HELPERS; empty lets the engine decide"""
     owner: str = "default"
     deadline_s: float = 0.0
     """0 takes the run's setting"""
     named_by: str = ""
     """by which of the client's marks the session is known, for the counters"""
+    key: str = ""
+    """how the client's other conversations call this one, where that is not `session`"""
+    parent: str = ""
+    """the session of the conversation that asked for this one, a sub-agent's"""
+
+
+HELPERS = ("heartbeat", "cron", "memory", "subagent", "title")
+"""calls of a client that no person made; each is a side turn"""
 
 
 @dataclass(frozen=True, slots=True)

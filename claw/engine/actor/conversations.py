@@ -18,6 +18,7 @@ from claw.config import RunConfig
 from claw.engine.actor import parse, request
 from claw.engine.actor.chat import Chat, Known, Prompt
 from claw.engine.actor.journal import Journal
+from claw.engine.actor.kin import Kin
 from claw.engine.actor.kind import Kinds
 from claw.engine.actor.ledger import Ledger
 from claw.engine.actor.names import Names
@@ -54,7 +55,8 @@ class Conversations:
         self._config, self._journal, self._ledger = config, journal, ledger
         self._chat, self._judging = chat, judging
         self.sessions = Sessions(config.serve.session_idle_s)
-        self.kinds = Kinds()
+        self.kinds = Kinds(learns_subagents=config.serve.learn_subagents)
+        self.kin = Kin(journal, self.sessions.trace_of)
         self.names = Names()
         self.traces: dict[str, Trace] = {}
         self.on_end: Callable[[Trace], None] = lambda trace: None
@@ -130,8 +132,9 @@ class Conversations:
                                  owner=ask.owner, session=ask.session)
         await self._ledger.open(turn, parent=parent.turn_id if parent else "", render={
             "rule": prompt.rule, "chars": prompt.chars, "digest": prompt.digest,
-            "place": place.rule, "kind": rule,
+            "place": place.rule, "kind": rule, "named_by": ask.named_by,
         })
+        self.kin.heard(ask, place, trace_id)
         return Opened(turn, node, prompt)
 
     def _new_trace(self, ask: Ask) -> str:
@@ -216,6 +219,7 @@ class Conversations:
         """Drop a conversation from memory, with the texts of its turns; the journal is not told."""
         conversation = self.sessions.close(trace_id)
         self.traces.pop(trace_id, None)
+        self.kin.forget(trace_id)
         for node in conversation.nodes if conversation else ():
             self._known.pop(node.turn_id, None)
 

@@ -79,12 +79,14 @@ class Desk:
         return {"people": rows}
 
     def _exclude(self, trace_id: str, is_excluded: bool, owner: str) -> dict[str, Any]:
-        """Never learn from a conversation; what waits of it is taken back."""
-        journal = self._parts.journal
-        if trace_id not in forgetting.traces(journal, trace_id, owner):
+        """Never learn from a conversation and its sub-agents'; what waits of it is taken back."""
+        found = forgetting.traces(self._parts.journal, trace_id, owner)
+        if trace_id not in found:
             raise _unknown(trace_id)
-        self._parts.consent.exclude(trace_id, is_excluded=is_excluded)
-        taken = self._parts.take_back(trace_id, NEVER) if is_excluded else 0
+        taken = 0
+        for id in found:
+            self._parts.consent.exclude(id, is_excluded=is_excluded)
+            taken += self._parts.take_back(id, NEVER) if is_excluded else 0
         return {"trace_id": trace_id, "is_excluded": is_excluded, "taken_back": taken}
 
     async def _quarantine(self, do: str, turn_ids: list[str], owner: str) -> dict[str, Any]:

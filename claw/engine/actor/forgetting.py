@@ -33,7 +33,12 @@ class Influence:
 
 
 def traces(journal: Journal, name: str, owner: str) -> list[str]:
-    """Return the conversations of a session name, trace id, turn id or response id."""
+    """Return the conversations of a session name, trace id, turn id or response id, and those of
+    the sub-agents that were asked for in them: what these say is made of the same words."""
+    return journal.descendants(_named(journal, name, owner))
+
+
+def _named(journal: Journal, name: str, owner: str) -> list[str]:
     if found := journal.traces_named(name, owner):
         return found
     rows = journal.read(

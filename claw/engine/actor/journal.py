@@ -137,6 +137,38 @@ class Journal(Store):
         """Return (turn id, id of the turn it continues) of a trace, oldest first."""
         return self.read("SELECT id, parent FROM turns WHERE trace_id=? ORDER BY rowid", trace_id)
 
+    # --- who asked for a conversation --------------------------------------------------------
+
+    def put_kin(self, trace_id: str, parent: str, turn_id: str) -> None:
+        """Write that a conversation was asked for in another one, and in which turn if known."""
+        with self.write() as db:
+            db.execute("INSERT OR REPLACE INTO kin VALUES(?,?,?)", (trace_id, parent, turn_id))
+
+    def parent_of(self, trace_id: str) -> tuple[str, str] | None:
+        """Return (conversation, turn or nothing) that asked for this one; None: a person did."""
+        rows = self._kin("SELECT parent, turn_id FROM kin WHERE trace_id=?", trace_id)
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    def children_of(self, trace_id: str) -> list[tuple[str, str]]:
+        """Return (conversation, turn or nothing) of those that were asked for in this one."""
+        return self._kin("SELECT trace_id, turn_id FROM kin WHERE parent=? ORDER BY trace_id",
+                         trace_id)
+
+    def descendants(self, trace_ids: Iterable[str]) -> list[str]:
+        """Return these conversations and all that were asked for in them, parents first."""
+        found = dict.fromkeys(trace_ids)
+        todo = list(found)
+        while todo:
+            new = [c for c, _ in self.children_of(todo.pop(0)) if c not in found]
+            found |= dict.fromkeys(new)
+            todo += new
+        return list(found)
+
+    def _kin(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """A run of an older claw that is only read has no such table."""
+        has = self.read("SELECT 1 FROM sqlite_master WHERE name='kin'")
+        return self.read(sql, *values) if has else []
+
     def states(self) -> dict[tuple[str, str], int]:
         """Return how many turns of each owner are in each state."""
         rows = self.read("SELECT COALESCE(tr.owner, ?), t.state, COUNT(*) FROM turns t"
@@ -271,6 +303,7 @@ class Journal(Store):
         """Remove the words and numbers of a trace and all derived from them; return the turns."""
         with self.write() as db:
             db.execute("UPDATE traces SET session='' WHERE id=?", (trace_id,))
+            db.execute("DELETE FROM kin WHERE trace_id=? OR parent=?", (trace_id, trace_id))
             turns = [t for (t,) in self.read("SELECT id FROM turns WHERE trace_id=?", trace_id)]
             for id in turns:
                 for (sample,) in self.read("SELECT id FROM samples WHERE turn_id=?", id):

@@ -10,6 +10,7 @@ from typing import Any
 
 from claw.engine.actor import speech
 from claw.records import Message, TurnKind
+from claw.sdk.app import HELPERS
 
 PROBE_TOKENS = 5
 """a lone message that wants so few tokens only asks whether somebody is there"""
@@ -20,9 +21,13 @@ SEARCHED = 2000
 WARN_AFTER = 10
 """requests, none of them trainable, before the run says so"""
 
-_HEARTBEAT = re.compile(r"HEARTBEAT_OK|^\[?(?:openclaw\s{1,4})?heartbeat\b", re.IGNORECASE)
+_HEARTBEAT = re.compile(r"HEARTBEAT_OK|^\[?(?:openclaw\s{1,4})?heartbeat\b"
+                        r"|^Follow the heartbeat monitor\b", re.IGNORECASE)
 """not the file HEARTBEAT.md alone: people ask for changes of it"""
 _GREETING = re.compile(r"^\W*(hi|hello|hey|ping|test)\W*$", re.IGNORECASE)
+_ECHO = re.compile(r"^\W*(?:please )?(?:reply|respond|answer) with (?:exactly|only)\b.{0,60}$",
+                   re.IGNORECASE)
+"""a lone wish for given words: `openclaw infer model run` asks for "pong" in this way"""
 _STAMP = r"^\s*(?:\[[^\]\n]*\d{4}-\d\d-\d\d[^\]\n]*\]\s*)?"
 _CRON = re.compile(_STAMP + r"\[cron:")
 _SUBAGENT = re.compile(_STAMP + r"\[Subagent (Context|Task)\]")
@@ -43,7 +48,9 @@ _TRANSCRIPT = re.compile(r"<chat_history>|<conversation>|^### Task:", re.IGNOREC
 class Kinds:
     """Decides main or side, and counts by which rule."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, learns_subagents: bool = False) -> None:
+        """`learns_subagents`: what a sub-agent says is learned from like an answer to a person."""
+        self._learns_subagents = learns_subagents
         self.counts: Counter[str] = Counter()
 
     def decide(
@@ -51,6 +58,8 @@ class Kinds:
     ) -> tuple[TurnKind, str]:
         """Return the kind and the rule that decided it."""
         kind, rule = _decide(given, messages, tools, max_tokens)
+        if self._learns_subagents and rule.endswith(": subagent"):
+            kind, rule = TurnKind.MAIN, "main by setting: subagent"
         self.counts[rule] += 1
         return kind, rule
 
@@ -70,8 +79,12 @@ def _decide(
 ) -> tuple[TurnKind, str]:
     if given in ("main", "side"):
         return TurnKind(given), f"{given} by name"
+    if given in HELPERS:
+        return TurnKind.SIDE, f"side by name: {given}"
     spoken = speech.words(messages)
     users = [speech.own_words(m) for m in spoken if m.get("role") == "user"]
+    if any(speech.is_routed(m) for m in spoken[-1:]):
+        return TurnKind.MAIN, "main by text: a sub-agent's result"
     last = _ends(users[-1]) if users else ""
     for name, mark in (("heartbeat", _HEARTBEAT), ("cron", _CRON), ("memory flush", _FLUSH),
                        ("subagent", _SUBAGENT)):
@@ -80,7 +93,8 @@ def _decide(
     if users and _SUBAGENT.search(users[0][:SEARCHED]):
         return TurnKind.SIDE, "side by text: subagent"
     limit = GREETING_TOKENS if _GREETING.match(last) else PROBE_TOKENS
-    if len(messages) == 1 and max_tokens <= limit:
+    is_bare = len(messages) == 1 and not tools
+    if (len(messages) == 1 and max_tokens <= limit) or (is_bare and _ECHO.match(last)):
         return TurnKind.SIDE, "side: probe"
     is_lone = len(spoken) <= 1 or bool(_TRANSCRIPT.search(last))
     if is_lone and not tools and _helps(_instruction(messages, last)):

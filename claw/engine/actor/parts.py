@@ -73,6 +73,7 @@ class Parts:
         self.judging = Judging(self.ledger, judge, config.judge, self.crediting.judged)
         self.judging.refuses = self.crediting.refuses = self.consent.refusal
         self.talk = Conversations(config, self.journal, self.ledger, self.chat, self.judging)
+        self.talk.kin.on_link = self._inherit
         self.hindsight = Hindsight(config.judge, self.ledger, self.crediting, judge)
         self.talk.on_end = self.hindsight.ended
         self.episodes = Episodes(config, self.ledger, self.talk, self.judging, self.crediting)
@@ -91,6 +92,11 @@ class Parts:
         if lens is not None:
             album = self.chat.album = Album(lens, self.journal.picture)
             self.journal.picture_data = album.data
+
+    def _inherit(self, child: str, parent: str) -> None:
+        """What is never learned from has sub-agents that are never learned from."""
+        if self.consent.excludes(parent) and not self.consent.excludes(child):
+            self.consent.exclude(child)
 
     def gateway(self, send: Send) -> Gateway:
         """Return the gateway that answers runners through `send`."""

@@ -19,6 +19,8 @@ from claw.records import Message, TurnKind
 
 RETRY_S = 2.0
 """an identical request so soon after the answer is the client's retry, later a regeneration"""
+MAX_JOINED, MAX_CUTS = 40_000, 100
+"""characters and lines of a message that is looked at as several replies in one"""
 MAX_TRACES = 10_000
 MAX_NODES = 40_000
 """known turns in memory over all conversations"""
@@ -67,6 +69,9 @@ class Sessions:
         at, parent = self._longest(keys)
         if parent is None and known:
             at, parent = self._by_last_reply(messages, known)
+        joined_at, joined = self._joined(messages, at, known or (parent.trace_id if parent else ""))
+        if joined is not None:
+            at, parent = joined_at, joined
         if parent is not None:
             rule = "episode" if trace_id else "session" if session else "prefix"
             if self._requests.get(keys.request):
@@ -100,6 +105,26 @@ class Sessions:
                 return (at, same[-1]) if same else (-1, None)
         return -1, None
 
+    def _joined(
+        self, messages: Sequence[Message], at: int, trace_id: str
+    ) -> tuple[int, Node | None]:
+        """Two replies in a row, with what stood between them left out, come back as one message.
+
+        OpenClaw does so when it drops a sub-agent's result from the history. The message is ours
+        if it is replies of this conversation and nothing else; the newest is what is answered.
+        """
+        last = next((i for i in range(len(messages) - 1, at, -1)
+                     if messages[i].get("role") == "assistant"), -1)
+        conversation = self._open.get(trace_id)
+        if last < 0 or conversation is None or messages[last].get("tool_calls"):
+            return -1, None
+        said, own = speech.own_words(messages[last]), dict[bytes, list[Node]]()
+        for node in conversation.nodes:
+            own.setdefault(node.own, []).append(node)
+        lines = said.split("\n") if len(said) <= MAX_JOINED else []
+        found = _replies_in(lines, own) if len(lines) <= MAX_CUTS else []
+        return (last, found[-1]) if len(found) > 1 else (-1, None)
+
     def _twin(self, keys: Keys) -> Node | None:
         """An earlier turn with the same request: this one is asked anew."""
         nodes = [n for n in self._requests.get(keys.request, ())
@@ -118,10 +143,10 @@ class Sessions:
         while main is not None and main.kind is TurnKind.SIDE:
             main = main.parent  # a helper's turn in between: the person answers what was before it
         raw = {p: n[-1].raw for p, c in keys.chain if p <= at and (n := self._replies.get(c))}
-        raw.setdefault(at, parent.raw)
-        return Place(
-            rule, parent.trace_id, parent, None, main, tuple(speech.words(added)), raw, keys
-        )
+        if speech.key(messages[at]) == parent.own:  # not where it was joined to another
+            raw.setdefault(at, parent.raw)
+        said = tuple(m for m in speech.words(added) if not speech.is_routed(m))
+        return Place(rule, parent.trace_id, parent, None, main, said, raw, keys)
 
     # --- keeping -----------------------------------------------------------------------------
 
@@ -226,6 +251,23 @@ class Sessions:
         if self._named.get((conversation.owner, conversation.session)) == trace_id:
             del self._named[conversation.owner, conversation.session]
         return conversation
+
+
+def _replies_in(lines: Sequence[str], own: dict[bytes, list[Node]]) -> list[Node]:
+    """The replies that these lines are, one after the other; none where some line is no reply's."""
+    nodes: list[Node] = []
+    while lines:
+        for cut in range(len(lines)):
+            text = "\n".join(lines[cut:])
+            same = own.get(speech.key({"role": "assistant", "content": text}), ()) if text else ()
+            node = next((n for n in reversed(same) if n not in nodes), None)
+            if node is not None:
+                nodes.insert(0, node)
+                lines = lines[:cut]
+                break
+        else:
+            return []
+    return nodes
 
 
 def _drop(index: dict[bytes, list[Node]], key: bytes, node: Node) -> None:

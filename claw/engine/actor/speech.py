@@ -18,6 +18,7 @@ from claw.sdk.foreign_json import from_json
 _INTERNAL = re.compile(
     r"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*?(<<<END_OPENCLAW_INTERNAL_CONTEXT>>>|\Z)", re.DOTALL
 )
+_ROUTED = re.compile(r"^\[Inter-session message\][^\n]{0,2000}\bisUser=false\b", re.MULTILINE)
 _THOUGHT = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
 _PUNCTUATION = re.compile(r"[^A-Za-z0-9]")
 
@@ -50,6 +51,15 @@ def _is_text_only(message: Message) -> bool:
         return True
     return all(isinstance(p, str) or (isinstance(p, dict) and p.get("type") in (None, "text"))
                for p in content)
+
+
+def is_routed(message: Message) -> bool:
+    """Whether a client passes on another conversation's words, such as a sub-agent's result.
+
+    Such a message asks for an answer, and says nothing about the one before.
+    """
+    said = text(message.get("content"))
+    return message.get("role") == "user" and "isUser=false" in said and bool(_ROUTED.search(said))
 
 
 def without_internal(message: Message) -> Message:

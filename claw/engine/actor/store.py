@@ -18,7 +18,7 @@ import numpy as np
 
 from claw.engine import cipher, faults
 from claw.engine.actor.album import digests
-from claw.engine.actor.tables import FORMAT, PICTURES, SCHEMA
+from claw.engine.actor.tables import FORMAT, LATER, SCHEMA
 from claw.errors import ClawError
 
 NAME = "journal.sqlite"
@@ -75,7 +75,7 @@ class Store:
                 allowed=f"format {FORMAT}", do="use the claw version that wrote it, or a new run",
             )
         if not read_only:
-            self._db.executescript(PICTURES)
+            self._db.executescript(LATER)
 
     def close(self) -> None:
         with self._lock:

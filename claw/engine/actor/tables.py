@@ -33,10 +33,14 @@ CREATE TABLE events(n INTEGER PRIMARY KEY, at REAL, kind TEXT, subject TEXT, tex
 CREATE INDEX events_subject ON events(subject);
 """
 
-PICTURES = """
+LATER = """
 CREATE TABLE IF NOT EXISTS pictures(digest TEXT PRIMARY KEY, data BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS shown(
   turn_id TEXT, digest TEXT, PRIMARY KEY(turn_id, digest)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS shown_digest ON shown(digest);
+CREATE TABLE IF NOT EXISTS kin(
+  trace_id TEXT PRIMARY KEY, parent TEXT, turn_id TEXT) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS kin_parent ON kin(parent);
 """
-"""what turns show, and the pictures, once each; an older journal gets them when it is opened"""
+"""what turns show, and the pictures, once each; which conversation asked for which, and in which
+turn; an older journal gets them when it is opened"""

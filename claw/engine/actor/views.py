@@ -96,7 +96,8 @@ class Views:
         if not rows:
             return None
         found = self._turns(journal, {"trace_id": id, "limit": MAX_ROWS}, owner)
-        return found | {"trace_id": id, "session": rows[0][0], "ended": rows[0][1]}
+        return found | {"trace_id": id, "session": rows[0][0], "ended": rows[0][1],
+                        "parent": _parent(journal, id), "subagents": _subagents(journal, id)}
 
     def _turn(self, journal: Journal, about: dict[str, Any], owner: str) -> dict[str, Any] | None:
         """One turn whole: what was asked, every token, who judged, what was learned."""
@@ -121,6 +122,9 @@ class Views:
             "prompt_tokens": len(turn.prompt_ids), "found_by": render.get("place", ""),
             "kind_by": render.get("kind", ""), "temperature": turn.sampling.temperature,
             "signals": [_signal(s) for s in signals], "samples": samples,
+            "named_by": render.get("named_by", ""), "parent": _parent(journal, turn.trace_id),
+            "subagents": [one for one in _subagents(journal, turn.trace_id)
+                          if one["turn_id"] == id],
         }
 
     def _quarantine(self, journal: Journal, about: dict[str, Any], owner: str) -> dict[str, Any]:
@@ -314,6 +318,23 @@ def _asked(journal: Journal, id: str) -> str:
         if said and said[0].get("role") != "assistant":
             return speech.own_words(said[0])
     return ""
+
+
+def _parent(journal: Journal, trace_id: str) -> dict[str, str] | None:
+    """The conversation, and the turn of it, that asked for this one; None: a person did."""
+    found = journal.parent_of(trace_id)
+    return {"trace_id": found[0], "turn_id": found[1]} if found else None
+
+
+def _subagents(journal: Journal, trace_id: str) -> list[dict[str, Any]]:
+    """The conversations of sub-agents that were asked for in this one."""
+    made = []
+    for child, turn_id in journal.children_of(trace_id):
+        turns = [id for id, _ in journal.turn_ids(child)]
+        made.append({"trace_id": child, "turn_id": turn_id, "turns": len(turns),
+                     "request": _line(_asked(journal, turns[0])) if turns else "",
+                     "states": _states(journal, child)})
+    return made
 
 
 def _states(journal: Journal, trace_id: str) -> dict[str, int]:

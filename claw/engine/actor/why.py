@@ -68,7 +68,8 @@ def _story(journal: Journal, id: str) -> list[str]:
     lines = [f"{turn.id}   {turn.status}"]
     if turn.reason and turn.reason not in turn.status:
         lines.append(f"  because    {turn.reason}")
-    lines += _made(journal, turn) + _said(turn) + _judged(journal.signals(id))
+    lines += _made(journal, turn) + _kin(journal, turn)
+    lines += _said(turn) + _judged(journal.signals(id))
     lines += _outcome(journal.trace(turn.trace_id))
     return lines + _trained(journal, turn) + _events(journal, id)
 
@@ -91,6 +92,20 @@ def _made(journal: Journal, turn: Turn) -> list[str]:
     return [*lines, f"  reply      {len(c.ids)} tokens by "
             f"{', '.join(f'v{v}' for v in stamps) or 'nobody'}, finish {c.finish_reason}, "
             f"mean log-prob {mean:.3f}"]
+
+
+def _kin(journal: Journal, turn: Turn) -> list[str]:
+    """Who asked for the turn's conversation, if no person did, and which ones it asked for."""
+    lines = []
+    if found := journal.parent_of(turn.trace_id):
+        parent, asked_by = found
+        lines.append(f"  sub-agent  asked for by {asked_by or 'a turn'} of {parent}")
+    for child, asked_by in journal.children_of(turn.trace_id):
+        if asked_by == turn.id:
+            turns = journal.turn_ids(child)
+            first = f", {turns[0][0]} first" if turns else ""
+            lines.append(f"  asked for  a sub-agent: {child}, {len(turns)} turns{first}")
+    return lines
 
 
 def _said(turn: Turn) -> list[str]:

@@ -14,7 +14,7 @@ from .body import array_of, kind_of
 from .errors import bad
 from .messages import plain_messages
 from .sampling import sampling_of, top_logprobs
-from .sessions import kind_of_turn, session_of
+from .sessions import kin_of, kind_of_turn, session_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,10 @@ def chat_request(
     check_model(body.get("model"), models)
     messages = plain_messages(body.get("messages"))
     session, named_by = session_of(headers, body, messages)
+    key, parent = kin_of(headers, body, messages)
     ask = Ask(
         messages, _tools(body), sampling_of(body), session, kind_of_turn(headers, body),
-        named_by=named_by,
+        named_by=named_by, key=key, parent=parent,
     )
     return ChatRequest(
         ask, _flag(body, "stream"), _includes_usage(body), bool(body.get("logprobs")),

@@ -13,12 +13,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from claw.sdk import Message
+from claw.sdk.app import HELPERS
 
 from .errors import bad
 
-KINDS = ("main", "side")
+KINDS = ("main", "side", *HELPERS)
 _AFFINITY = ("x-session-affinity", "session_id", "session-id")
 _MARK = re.compile(r"^Runtime: .*\bagent=.*\bsessionId=([\w.:-]+)", re.MULTILINE)
+_KEY = re.compile(r"^Runtime: .*\bsession=([\w:.@-]{1,256})(?: \||$)", re.MULTILINE)
 _NUMBER = re.compile(r":\d+$")
 _MAX_ID = 256
 
@@ -36,13 +38,29 @@ def session_of(
     cache_key = body.get("prompt_cache_key")
     if isinstance(cache_key, str) and _NUMBER.search(cache_key):  # others name an application
         return _without_number(checked_id(cache_key, "prompt_cache_key")), "affinity"
-    first = _words(next((m["content"] for m in messages if m["role"] == "user"), ""))
+    first = _first_words(messages)
     mark = _MARK.search(first)
     if mark:
         return mark.group(1)[:_MAX_ID], "runtime line"
     if isinstance(body.get("user"), str) and body["user"]:
         return _of_user(body["user"], first), "user"
     return "", ""
+
+
+def kin_of(
+    headers: Mapping[str, str], body: dict[str, Any], messages: list[Message]
+) -> tuple[str, str]:
+    """Return how other conversations call this one, and the session that asked for it.
+
+    OpenClaw tells the one who spawned a sub-agent its session key, which is no session id.
+    """
+    key = _KEY.search(_first_words(messages))
+    parent = headers.get("x-parent-session-id") or body.get("parent_session_id") or ""
+    return key.group(1) if key else "", checked_id(parent, "parent_session_id")
+
+
+def _first_words(messages: list[Message]) -> str:
+    return _words(next((m["content"] for m in messages if m["role"] == "user"), ""))
 
 
 def _words(content: Any) -> str:
@@ -61,7 +79,7 @@ def _of_user(user: str, first: str) -> str:
 
 
 def kind_of_turn(headers: Mapping[str, str], body: dict[str, Any]) -> str:
-    """Return main, side, or an empty string when the client does not say."""
+    """Return one of KINDS, or an empty string when the client does not say."""
     said = headers.get("x-turn-type") or body.get("turn_type") or ""
     kind = said.strip().lower() if isinstance(said, str) else said
     if kind and kind not in KINDS:
