@@ -398,6 +398,21 @@ def people_add(
     add(find(run), Person(name, admin, requests_per_minute, tokens_per_day, tuple(wanted)))
 
 
+@people_app.command("budget")
+def people_budget(
+    name: Annotated[str, typer.Argument(help="As in: claw people list.")], run: Run = "",
+    requests_per_minute: Annotated[int | None, typer.Option(min=0, help="0: no limit.")] = None,
+    tokens_per_day: Annotated[int | None, typer.Option(min=0, help="0: no limit.")] = None,
+    pause: Annotated[bool | None, typer.Option(
+        "--pause/--go-on", help="Answer nothing to the key, or answer again.")] = None,
+) -> None:
+    """Change what a person may use; it counts from their next request on."""
+    from claw.engine.people_report import budget
+    from claw.engine.rundir import find
+
+    budget(find(run), name, requests_per_minute, tokens_per_day, pause)
+
+
 @people_app.command("list")
 def people_list(run: Run = "") -> None:
     """List the people of a run: limits, tokens used, newest version."""

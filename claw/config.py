@@ -8,7 +8,7 @@ Environment variables are never settings; secrets are named by their variable (`
 import json
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -338,9 +338,9 @@ class GateConfig(Section):
 class BetterConfig(Section):
     """Old and new version answer the same questions after each step."""
 
-    questions: int = Field(0, ge=0, le=32)
-    """half of them fixed, half the person's own newest turns; 0 is off, as a machine without a GPU
-    has better use for the seconds that the answers take"""
+    questions: Annotated[int, Field(ge=0, le=32)] | Literal["auto"] = "auto"
+    """half of them fixed, half the person's own newest turns; 0 is off. auto: 8 where every worker
+    has a GPU, else 0, as a CPU has better use for the seconds that the answers take"""
     max_tokens: int = Field(96, ge=8)
     """of such an answer"""
     max_worse: float = Field(0.5, ge=0, le=1)
@@ -467,7 +467,7 @@ def conflicts(c: RunConfig) -> list[str]:
     if c.serve.plain_http and (c.serve.tls_cert or not c.serve.is_public):
         found.append("serve.plain_http has no effect: the endpoint "
                      + ("has TLS" if c.serve.tls_cert else f"is not public ({c.serve.host})"))
-    if not c.better.questions and c.better != BetterConfig():
+    if not c.better.questions and c.better != BetterConfig(questions=0):
         found.append("[better] has no effect: better.questions is 0")
     default = GuardConfig()
     for rule, names in (("bulk", ("flood", "window_s")), ("contradictory", ("changes",))):

@@ -18,7 +18,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from claw.sdk.app import SCOPES, Person
 FILE = "people.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
 MAX_PEOPLE = 10_000
+MAX_LIMIT = 10**12
 MAX_KEY = 512
 """characters of a key that is looked at"""
 
@@ -90,10 +91,7 @@ class People:
     def add(self, person: Person) -> str:
         """Let a person in; return their key, which is shown this once. UsageError: not so."""
         check_name(person.name)
-        for name in ("requests_per_minute", "tokens_per_day"):
-            if getattr(person, name) < 0:
-                raise UsageError(f"{name} is a count", found=str(getattr(person, name)),
-                                 allowed="0, which is no limit, or more")
+        check_limits(person)
         if not person.scopes or not set(person.scopes) <= set(SCOPES):
             raise UsageError("not the scopes of a key", found=", ".join(person.scopes) or "none",
                              allowed=f"one or more of {', '.join(SCOPES)}")
@@ -109,12 +107,27 @@ class People:
             entries[person.name] = Entry(person, digest, time.time())
         return key
 
+    def budget(
+        self, name: str, *, requests_per_minute: int | None = None,
+        tokens_per_day: int | None = None, is_paused: bool | None = None,
+    ) -> Person:
+        """Change what a person may use, from their next request on; None leaves it as it is."""
+        limits = {"requests_per_minute": requests_per_minute, "tokens_per_day": tokens_per_day,
+                  "is_paused": is_paused}
+        given = {k: v for k, v in limits.items() if v is not None}
+        with self._changing() as entries:
+            if (old := entries.get(name)) is None:
+                raise _nobody(name, entries)
+            person = replace(old.person, **given)  # type: ignore[arg-type]
+            check_limits(person)
+            entries[name] = replace(old, person=person)
+        return person
+
     def remove(self, name: str) -> None:
         """Their key opens nothing any more; what they said and taught stays."""
         with self._changing() as entries:
             if entries.pop(name, None) is None:
-                raise UsageError("nobody is called so", found=name,
-                                 allowed=", ".join(sorted(entries)) or "there is nobody yet")
+                raise _nobody(name, entries)
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Entry]]:
@@ -161,6 +174,19 @@ def _entry(row: dict[str, Any]) -> Entry:
     digest, created = str(values.pop("key_sha256")), float(values.pop("created"))
     values["scopes"] = tuple(values.get("scopes", SCOPES))  # older files know none: all
     return Entry(Person(**values), digest, created)
+
+
+def _nobody(name: str, entries: dict[str, Entry]) -> UsageError:
+    return UsageError("nobody is called so", found=name,
+                      allowed=", ".join(sorted(entries)[:20]) or "there is nobody yet")
+
+
+def check_limits(person: Person) -> None:
+    """Refuse a limit that is no count."""
+    for name in ("requests_per_minute", "tokens_per_day"):
+        if not 0 <= getattr(person, name) <= MAX_LIMIT:
+            raise UsageError(f"{name} is a count", found=str(getattr(person, name)),
+                             allowed=f"0, which is no limit, to {MAX_LIMIT}")
 
 
 def check_name(name: str) -> None:

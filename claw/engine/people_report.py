@@ -29,6 +29,21 @@ def add(run: Path, person: Person) -> None:
     say(f"key (shown this once): {key}")
 
 
+def budget(
+    run: Path, name: str, requests_per_minute: int | None, tokens_per_day: int | None,
+    is_paused: bool | None,
+) -> None:
+    """Change a person's limits, or pause them, and say how they are now."""
+    if requests_per_minute is None and tokens_per_day is None and is_paused is None:
+        raise UsageError("nothing to change", found=name, allowed="--requests-per-minute, "
+                         "--tokens-per-day, --pause, --go-on")
+    p = People(run).budget(name, requests_per_minute=requests_per_minute,
+                           tokens_per_day=tokens_per_day, is_paused=is_paused)
+    say(f"{name}: {p.requests_per_minute or 'no limit of'} requests a minute, "
+        f"{p.tokens_per_day or 'no limit of'} tokens a day"
+        f"{'; paused: nothing is answered' if p.is_paused else ''}")
+
+
 def remove(run: Path, name: str) -> None:
     """End a person's key."""
     People(run).remove(name)
@@ -57,7 +72,7 @@ def show(run: Path) -> None:
                           if v.owner == p.name), default=0)
             table.add_row(
                 p.name, time.strftime("%m-%d %H:%M", time.localtime(entry.created)),
-                ", ".join([*p.scopes, *["admin"] * p.is_admin]),
+                ", ".join([*p.scopes, *["admin"] * p.is_admin, *["paused"] * p.is_paused]),
                 str(p.requests_per_minute or "no limit"),
                 str(p.tokens_per_day or "no limit"), str(meter.used(p.name) if meter else 0),
                 f"v{newest}")

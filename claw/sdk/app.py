@@ -78,6 +78,8 @@ class Person:
     """of prompts and replies, within 24 hours; 0: no limit"""
     scopes: tuple[str, ...] = SCOPES
     """what the key is for, of SCOPES; looking at one's own things needs none"""
+    is_paused: bool = False
+    """an administrator has paused their budget: nothing is answered until it goes on"""
 
 
 class People(Protocol):
@@ -125,9 +127,9 @@ class Engine(Protocol):
 
     async def look(self, what: str, **about: Any) -> dict[str, Any]:
         """Return what a page shows: turns, turn, conversations, conversation, versions, version,
-        learning, quarantine, of `owner` (docs/wire.md). An EngineError 404 when there is no such
-        thing."""
+        learning, quarantine, requests, budget, of `owner` (docs/wire.md). An EngineError 404 when
+        there is no such thing."""
 
     async def act(self, what: str, **about: Any) -> dict[str, Any]:
         """Do what a person (`owner`) asks of the run: pause, exclude, quarantine, forget, export,
-        rollback."""
+        rollback, budget (an administrator, of somebody else)."""

@@ -47,6 +47,23 @@ def test_who_comes_and_goes_counts_at_once_in_a_process_that_runs(tmp_path):
     assert serving.of(key) is None and serving.secret("anna") not in ("", before)
 
 
+def test_a_budget_is_changed_at_once_and_leaves_the_rest_as_it_was(tmp_path):
+    serving, desk = People(tmp_path, RUN_KEY), People(tmp_path)
+    key = desk.add(Person("anna", False, 3, 500, ("chat",)))
+    assert serving.named("anna").tokens_per_day == 500
+    desk.budget("anna", tokens_per_day=900)
+    assert serving.of(key) == Person("anna", False, 3, 900, ("chat",))
+    desk.budget("anna", is_paused=True)
+    assert serving.of(key) == Person("anna", False, 3, 900, ("chat",), is_paused=True)
+    desk.budget("anna", requests_per_minute=0, is_paused=False)
+    assert serving.of(key) == Person("anna", False, 0, 900, ("chat",))
+    with pytest.raises(UsageError, match="is a count"):
+        desk.budget("anna", tokens_per_day=-1)
+    with pytest.raises(UsageError, match="nobody is called so"):
+        desk.budget("bo", tokens_per_day=1)
+    assert serving.named("anna").tokens_per_day == 900
+
+
 @pytest.mark.parametrize("name", ["", "default", "../anna", "Anna", "a" * 41, "a b", "-x", "a/b"])
 def test_names_that_cannot_be_folders_are_refused(tmp_path, name):
     with pytest.raises(UsageError, match="not a name for a person"):
@@ -79,6 +96,13 @@ def test_the_command_line_lets_people_in_and_out(tmp_path):
     assert People(tmp_path / "run", RUN_KEY).of(key) == Person("anna", False, 0, 500)
     listed = CliRunner().invoke(app, ["people", "list", *where]).output
     assert "anna" in listed and "500" in listed and key not in listed
+    done = CliRunner().invoke(app, ["people", "budget", "anna", "--tokens-per-day", "9",
+                                    "--pause", *where])
+    assert "9 tokens a day; paused" in done.output
+    assert People(tmp_path / "run", RUN_KEY).of(key) == Person("anna", False, 0, 9, is_paused=True)
+    assert "paused" in CliRunner().invoke(app, ["people", "list", *where]).output
+    done = CliRunner().invoke(app, ["people", "budget", "anna", *where])
+    assert done.exit_code and "nothing to change" in str(done.output) + str(done.exception)
     assert "opens nothing" in CliRunner().invoke(app, ["people", "remove", "anna", *where]).output
     assert "Nobody but you" in CliRunner().invoke(app, ["people", "list", *where]).output
 

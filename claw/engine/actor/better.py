@@ -32,6 +32,8 @@ KIND = "better"
 """of the journal's events; their subject is the turn, so that forgetting it takes them along"""
 ADAPTER = "default"
 AT_ONCE = 4
+ON_GPUS = 8
+"""questions of better.questions = "auto" where every worker has a GPU; elsewhere none"""
 MIN_COMPARED = 4
 """fewer answers never roll a version back"""
 RollBack = Callable[[str, int], Awaitable[object]]
@@ -67,9 +69,17 @@ class Better:
         self.context = 0
         self.roll_back: RollBack | None = None
 
+    @property
+    def questions(self) -> int:
+        """How many are asked of each version; by default only workers with a GPU have the time."""
+        if self._config.questions != "auto":
+            return self._config.questions
+        devices = [worker.device for worker in self._policy.workers.values()]
+        return ON_GPUS if devices and all(d.startswith("cuda") for d in devices) else 0
+
     def tend(self) -> None:
         """Begin to answer the panel when a version serves that has not answered it."""
-        if not self._config.questions or not self._policy.workers:
+        if not self.questions or not self._policy.workers:
             return
         if self._task is not None and not self._task.done():
             return
@@ -181,8 +191,8 @@ class Better:
     # --- the panel ---------------------------------------------------------------------------
 
     def _panel(self, owner: str) -> list[Question]:
-        half = (self._config.questions + 1) // 2
-        own = self._own(owner, self._config.questions - half)
+        half = (self.questions + 1) // 2
+        own = self._own(owner, self.questions - half)
         return list(compare.FIXED[:half]) + own
 
     def _own(self, owner: str, count: int) -> list[Question]:

@@ -21,7 +21,7 @@ from claw.engine.actor.journal import Journal
 from claw.engine.actor.kin import Kin
 from claw.engine.actor.kind import Kinds
 from claw.engine.actor.ledger import Ledger
-from claw.engine.actor.names import Names
+from claw.engine.actor.names import Names, mark_of
 from claw.engine.actor.place import Conversation, Node, Place
 from claw.engine.actor.session import Sessions
 from claw.engine.actor.signals import Judging
@@ -132,7 +132,7 @@ class Conversations:
                                  owner=ask.owner, session=ask.session)
         await self._ledger.open(turn, parent=parent.turn_id if parent else "", render={
             "rule": prompt.rule, "chars": prompt.chars, "digest": prompt.digest,
-            "place": place.rule, "kind": rule, "named_by": ask.named_by,
+            "place": place.rule, "kind": rule, "named_by": mark_of(ask),
         })
         self.kin.heard(ask, place, trace_id)
         return Opened(turn, node, prompt)

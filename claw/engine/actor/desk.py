@@ -14,10 +14,11 @@ from claw.engine.actor.consent import NEVER
 from claw.engine.actor.ledger import is_held
 from claw.engine.actor.parts import Parts
 from claw.engine.actor.views import Views
+from claw.errors import UsageError
 from claw.records import DEFAULT_OWNER, Version
 from claw.sdk.app import EngineError
 
-QUESTIONS = ("look", "pause", "exclude", "quarantine", "forget", "export")
+QUESTIONS = ("look", "pause", "exclude", "quarantine", "forget", "export", "budget")
 MAX_AT_ONCE = 1000
 """held turns that one question releases or drops"""
 
@@ -45,6 +46,8 @@ class Desk:
             case "forget":
                 return await self._forget(str(fields["session"]), owner,
                                           only_look=bool(fields.get("only_look")))
+            case "budget":
+                return self._budget(str(fields["name"]), fields, owner)
             case "export":
                 return await self._export(int(fields["number"]), owner)
         raise EngineError(400, f"no such question: {type!r}")
@@ -53,6 +56,8 @@ class Desk:
         """Reading is a thread's work: a page must not hold up a reply."""
         if what == "people":
             return self._people(owner)
+        if what == "budget":
+            return self._use_of(owner)
         async with self._reading:
             found = await asyncio.to_thread(self._views.look, what, fields, owner)
         if found is None:
@@ -67,16 +72,40 @@ class Desk:
     def _people(self, owner: str) -> dict[str, Any]:
         """Who uses the run, and how much; nothing of what they say."""
         people, meter = self._parts.people, self._parts.meter
-        asks = people.named(owner)
-        if asks is None or not asks.is_admin:
-            raise EngineError(403, "Only an administrator sees who uses the run.",
-                              type="permission_error")
+        self._check_admin(owner, "sees who uses the run")
         rows = [asdict(e.person) | {
             "created": e.created, "used": meter.used(e.person.name),
             "version": self._parts.published.newest(e.person.name),
             "paused_until": self._parts.consent.paused_until(e.person.name),
         } for e in people.all()]
         return {"people": rows}
+
+    def _use_of(self, owner: str) -> dict[str, Any]:
+        """A person's own budget, and what is left of it."""
+        person = self._parts.people.named(owner)
+        if person is None:
+            raise EngineError(404, f"nobody is called {owner[:100]!r}", code="not_found")
+        used = self._parts.meter.used(owner)
+        left = max(person.tokens_per_day - used, 0) if person.tokens_per_day else None
+        return asdict(person) | {"used": used, "left": left}
+
+    def _budget(self, name: str, fields: dict[str, Any], owner: str) -> dict[str, Any]:
+        """Set what somebody may use, or pause it; what is not named stays as it is."""
+        self._check_admin(owner, "sets budgets")
+        limits = {k: int(fields[k]) for k in ("requests_per_minute", "tokens_per_day")
+                  if fields.get(k) is not None}
+        pause = fields.get("is_paused")
+        try:
+            person = self._parts.people.budget(
+                name, **limits, is_paused=None if pause is None else bool(pause))
+        except UsageError as error:
+            raise EngineError(400, str(error), param="name") from error
+        return asdict(person)
+
+    def _check_admin(self, owner: str, does: str) -> None:
+        asks = self._parts.people.named(owner)
+        if asks is None or not asks.is_admin:
+            raise EngineError(403, f"Only an administrator {does}.", type="permission_error")
 
     def _exclude(self, trace_id: str, is_excluded: bool, owner: str) -> dict[str, Any]:
         """Never learn from a conversation and its sub-agents'; what waits of it is taken back."""

@@ -51,13 +51,16 @@ class Meter:
         self._uses: dict[str, Use] = {}
 
     def begin(self, owner: str, tokens: int) -> Charge | None:
-        """Count a request of at most so many tokens; EngineError 429: not now.
+        """Count a request of at most so many tokens; EngineError 429: not now, 403: paused.
 
         None: the run's own key, which has no limit, or nobody of the run's people.
         """
         person = self._people.named(owner)
         if person is None or owner == DEFAULT_OWNER:
             return None
+        if person.is_paused:
+            raise EngineError(403, "The budget of this key is paused; the administrator of the run "
+                              "lets it go on.", type="permission_error", code="budget_paused")
         use, now = self._use(owner), self._clock()
         minute = [c.at for c in use.charges if c.at > now - MINUTE_S]
         if 0 < person.requests_per_minute <= len(minute):

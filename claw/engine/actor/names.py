@@ -11,7 +11,7 @@ from claw.sdk.app import Ask
 
 NOT_NAMED = "content"
 """the rule for a client that names nothing: the messages themselves"""
-_WEAK = ("", "user")
+_WEAK = (NOT_NAMED, "user")
 """marks that do not tell one conversation of a client from another"""
 
 
@@ -23,8 +23,8 @@ class Names:
         self._num_unnamed = 0
 
     def count(self, ask: Ask) -> None:
-        by = ask.named_by or ("name" if ask.session else "")
-        self.counts[by or NOT_NAMED] += 1
+        by = mark_of(ask)
+        self.counts[by] += 1
         self._num_unnamed += by in _WEAK and _is_openclaw(ask)
 
     def warning(self) -> str:
@@ -34,6 +34,11 @@ class Names:
         return (f"{self._num_unnamed} requests of OpenClaw named no session, so that a rewritten "
                 "history becomes a new conversation; set compat.sendSessionAffinityHeaders, or "
                 "install the plugin: claw serve --openclaw prints both")
+
+
+def mark_of(ask: Ask) -> str:
+    """Return by which mark a request names its conversation."""
+    return ask.named_by or ("name" if ask.session else NOT_NAMED)
 
 
 def _is_openclaw(ask: Ask) -> bool:

@@ -245,6 +245,7 @@ class Parts:
             "context": self.open_gateway.context,
             "takes_tools": self.chat.takes_tools,
             "takes_pictures": self.chat.album is not None,
+            "better": {"questions": self.better.questions},
             "paused_until": self.consent.paused_until(owner),
             "warnings": [warning for warning in warnings if warning],
         }

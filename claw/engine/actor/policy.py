@@ -48,6 +48,8 @@ class Worker:
     calls: dict[str, Call] = field(default_factory=dict)
     """by wire id"""
     tokens_per_s: float = 0.0
+    device: str = ""
+    """cpu, cuda or mps; empty for one that does not say"""
 
     @property
     def load(self) -> float:
@@ -216,7 +218,8 @@ class Policy:
         old = self.workers.get(peer)
         pid = int(message["pid"])
         worker = Worker(peer, pid, str(message["kind"]), int(message["context"]), max(room, 1),
-                        time.monotonic(), list(message.get("versions") or []))
+                        time.monotonic(), list(message.get("versions") or []),
+                        device=str(message.get("device") or ""))
         if old is not None and old.pid == pid:
             worker.calls = old.calls  # the same process says hello again
         self.workers[peer] = worker

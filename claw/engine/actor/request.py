@@ -8,7 +8,7 @@ from typing import Any
 from claw.config import RolloutConfig
 from claw.engine.actor.album import is_picture
 from claw.records import Sampling
-from claw.sdk.app import Ask, EngineError
+from claw.sdk.app import HELPERS, Ask, EngineError
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 MAX_STOPS = 16
@@ -27,8 +27,9 @@ def check_messages(ask: Ask, *, sees: bool = False) -> None:
         _check_message(message, f"messages[{i}]", sees)
     if not isinstance(ask.tools, list) or not all(isinstance(t, dict) for t in ask.tools):
         raise bad("tools must be a list of objects", "tools")
-    if ask.kind not in ("", "main", "side"):
-        raise bad(f"kind is main, side or empty; found {ask.kind!r}", "kind")
+    if ask.kind not in ("", "main", "side", *HELPERS):
+        raise bad(f"kind is main, side, empty or one of {', '.join(HELPERS)}; "
+                  f"found {ask.kind!r}", "kind")
 
 
 def _check_message(message: Any, where: str, sees: bool) -> None:

@@ -64,7 +64,7 @@ class RunnerLink:
                 self._gateway.cancel(peer, message.id)
             case ("feedback" | "session.end" | "trace.open" | "trace.next" | "trace.end"
                   | "status" | "settings" | "rollback" | "look" | "pause" | "exclude"
-                  | "quarantine" | "forget" | "export" | "end"):
+                  | "quarantine" | "forget" | "export" | "budget" | "end"):
                 self._begin(peer, message)
             case _:
                 return False

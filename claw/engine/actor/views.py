@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from claw.config import RunConfig
-from claw.engine.actor import speech, suspect
+from claw.engine.actor import askers, speech, suspect
 from claw.engine.actor.album import digests
 from claw.engine.actor.chat import Chat
 from claw.engine.actor.journal import Journal
@@ -67,8 +67,9 @@ class Views:
         if about.get("since") is not None:
             sql, order = sql + " AND t.updated>?", "t.updated"
             values.append(about["since"])
-        if about.get("main"):
-            sql += f" AND t.kind='{TurnKind.MAIN}'"
+        for kind in TurnKind:
+            if about.get(str(kind)):
+                sql += f" AND t.kind='{kind}'"
         rows = journal.read(f"{sql} ORDER BY {order} LIMIT {limit}", *values)
         return {"turns": [_row(journal, *row) for row in rows]}
 
@@ -138,6 +139,14 @@ class Views:
             hints = [suspect.masked(h) for h in signal.hints] if signal else []
             made.append(_row(journal, *row) | {"words": hints})
         return {"turns": made}
+
+    def _requests(self, journal: Journal, about: dict[str, Any], owner: str) -> dict[str, Any]:
+        """How requests were understood, and the newest that no person made, each with the rule."""
+        sides = self._turns(journal, {"side": True, "limit": about.get("limit")}, owner)["turns"]
+        for turn in sides:
+            turn["kind_by"] = journal.render(turn["id"]).get("kind", "")
+            turn["parent"] = _parent(journal, turn["trace_id"])
+        return askers.counted(journal, owner) | {"side_turns": sides}
 
     def _picture(
         self, journal: Journal, about: dict[str, Any], owner: str
@@ -281,7 +290,7 @@ class Views:
 
 
 _LOOKS = ("turns", "turn", "conversations", "conversation", "versions", "version", "learning",
-          "picture", "quarantine")
+          "picture", "quarantine", "requests")
 
 
 def _row(

@@ -20,7 +20,7 @@ from claw.sdk import Ask, EngineError, Event
 
 REQUEST_S = 30.0
 """deadline of everything but an answer"""
-ACTS = ("pause", "exclude", "quarantine", "forget", "export", "rollback")
+ACTS = ("pause", "exclude", "quarantine", "forget", "export", "rollback", "budget")
 ACT_S = 330.0
 """a rollback waits for the step in hand"""
 GRACE_S = 5.0

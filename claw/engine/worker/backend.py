@@ -66,6 +66,8 @@ class Limits:
     queue: int
     lens: Lens | None = None
     """how its model reads pictures; None for text only"""
+    device: str = ""
+    """torch's word for what it computes on: cpu, cuda, mps; empty where it computes nothing"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

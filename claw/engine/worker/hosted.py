@@ -92,7 +92,8 @@ class HostedBackend:
             raise
         self.versions = _keys(ready["versions"])
         self.limits = Limits(config.worker.kind, config.model, ready["vocab_size"],
-                             ready["context"], config.worker.slots, config.worker.queue)
+                             ready["context"], config.worker.slots, config.worker.queue,
+                             device=ready["device"])
 
     def _await_ready(self, patience_s: float) -> Message:
         until = time.monotonic() + patience_s

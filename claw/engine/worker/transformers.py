@@ -63,7 +63,7 @@ class TransformersBackend:
         w = config.worker
         self.limits = Limits(
             "transformers", config.model, model.vocab_size, model.context, w.slots, w.queue,
-            model.lens,
+            model.lens, model.device.type,
         )
         self.cache = SlotCache(w.slots, model.context)
         self.batch = Batch(self.cache)

@@ -183,6 +183,7 @@ class Worker:
         self._send(Message("worker.hello", "", {
             "kind": limits.kind, "model": limits.model, "vocab_size": limits.vocab_size,
             "context": limits.context, "slots": limits.slots, "queue": limits.queue,
+            "device": limits.device,
             "pid": os.getpid(), "versions": [list(key) for key in self.loop.status.versions],
         }))
 

@@ -43,6 +43,8 @@ def engine(words: str = "Shorter, please.", request: str = "What is rain?") -> S
     made = ScriptedEngine()
     turn, rows = row(request=request), [version(n) for n in (2, 1, 0)]
     made.state |= {"served_version": 2, "turns": {"trained": 1}, "trainer": {"state": "waiting"}}
+    sub = {"trace_id": "trace_c", "turn_id": "turn_a", "turns": 2, "request": request,
+           "states": {"skipped": 2}}
     lesson = {"text": words, "times": 3, "first": 1, "last": 2, "turn": "turn_a"}
     made.pages = {
         "turns": {"turns": [turn], "paused_until": 0.0},
@@ -57,22 +59,41 @@ def engine(words: str = "Shorter, please.", request: str = "What is rain?") -> S
         "versions": {"versions": rows, "max_rise": 0.5},
         "quarantine": {"turns": [row("turn_b", state="skipped", request=request, words=[words],
                                      reason="quarantine: bulk: the same words")]},
+        "requests": {
+            "total": 12, "main": 3, "side": 9, "trouble": "",
+            "kinds": {"main by default": 3, "side by name: heartbeat": 9},
+            "named_by": {"name": 12}, "found_by": {"session": 11, "new": 1},
+            "skipped": {"side": 9}, "side_turns": [
+                row("turn_s", kind="side", state="skipped", reason="side", request=request,
+                    kind_by="side by name: heartbeat", parent=None),
+                row("turn_c", kind="side", state="skipped", reason="side", request=request,
+                    kind_by="side by text: subagent",
+                    parent={"trace_id": "trace_a", "turn_id": "turn_a"})]},
+        "budget": {"name": "anna", "used": 120, "left": 380, "tokens_per_day": 500,
+                   "requests_per_minute": 3, "is_paused": False},
         "people": {"people": [{
             "name": "a-name-of-forty-characters-as-the-longest", "is_admin": False,
+            "is_paused": False,
             "requests_per_minute": 3, "tokens_per_day": 500, "created": 0.0, "used": 120,
             "version": 2, "paused_until": 0}]},
         "conversations": {"conversations": [
             {"trace_id": "trace_a", "session": words, "ended": "", "turns": 1, "updated": 2.0,
              "request": request, "states": {"trained": 1}, "is_excluded": False}]},
         "conversation/trace_a": {"trace_id": "trace_a", "session": words, "ended": "",
-                                 "turns": [turn], "is_excluded": False},
+                                 "turns": [turn], "is_excluded": False, "parent": None,
+                                 "subagents": [sub]},
+        "conversation/trace_c": {"trace_id": "trace_c", "session": words, "ended": "",
+                                 "turns": [row("turn_c", kind="side", request=request)],
+                                 "is_excluded": False, "subagents": [],
+                                 "parent": {"trace_id": "trace_a", "turn_id": "turn_a"}},
         "turn/turn_a": turn | {
             "request_messages": [{"role": "user", "text": request,
                                   "pictures": [PICTURE], "others": ["input_audio"]}],
             "reply": "Rain falls", "tools": [], "finish_reason": "stop", "prompt_tokens": 9,
             "next_state": [{"role": "user", "text": words, "pictures": [], "others": []}],
             "tokens": [token("Rain", -1.0, 0.5), token(" falls", -1.0, -1.0), token("!", 0.5, 0.5)],
-            "found_by": "new", "kind_by": "default", "temperature": 1.0,
+            "found_by": "new", "named_by": "affinity", "parent": None, "subagents": [sub],
+            "kind_by": "default", "temperature": 1.0,
             "signals": [{"judge": "rules", "vote": -1, "votes": [-1, None], "number": None,
                          "hints": [words], "reason": words, "is_hint": False},
                         {"judge": "hindsight", "vote": None, "votes": [], "number": None,
@@ -85,6 +106,7 @@ def engine(words: str = "Shorter, please.", request: str = "What is rain?") -> S
                               "chosen": 0.0}]}],
         },
     }
+    made.pages["turn/turn_s"] = made.pages["turn/turn_a"] | {"id": "turn_s", "kind": "side"}
     made.pages[f"picture/{PICTURE}"] = {"data": PIXELS}
     for number in (0, 1, 2):
         made.pages[f"version/{number}"] = version(number) | {
@@ -103,5 +125,5 @@ def engine(words: str = "Shorter, please.", request: str = "What is rain?") -> S
 
 
 PAGES = ("/", "/turns/turn_a", "/conversations", "/conversations/trace_a",
-         "/conversations/trace_a?forget=1", "/quarantine", "/versions", "/versions/2",
-         "/compare?a=0&b=2", "/people")
+         "/conversations/trace_a?forget=1", "/conversations/trace_c", "/requests", "/quarantine",
+         "/versions", "/versions/2", "/compare?a=0&b=2", "/people")

@@ -114,10 +114,10 @@ def test_logging_out_ends_the_session(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("name", ["pause", "exclude", "quarantine", "forget", "rollback", "export",
-                                  "feedback"])
+                                  "feedback", "budget"])
 def test_a_form_that_is_not_of_our_page_changes_nothing(browser: Browser, name: str) -> None:
     form = {"hours": "1", "trace_id": "trace_a", "number": "1", "turn_id": "turn_a", "value": "1",
-            "do": "release"}
+            "do": "release", "person": "anna", "pause": "1"}
     token = re.search(r'name="token" value="(\w+)"', browser.get("/").text)
     assert token
     good = form | {"token": token[1]}
@@ -197,6 +197,46 @@ def test_how_far_a_version_moved_and_that_learning_has_stopped_is_told() -> None
         assert "Learning has stopped. claw rollback N" in made.get(path).text
     assert "moved from the first weights: +0.25" in made.get("/versions").text
     assert "moved away from the first weights (nats)" in made.get("/compare?a=1&b=2").text
+
+
+def test_requests_are_counted_by_rule_and_mark_and_side_turns_say_why(browser: Browser) -> None:
+    text = browser.get("/requests").text
+    assert "3 main, 9 side of the newest 12" in text
+    rows = dict(re.findall(r'<th scope="row">([^<]+)<td class="count">(\d+)', text))
+    assert rows == {"main by default": "3", "side by name: heartbeat": "9", "name": "12",
+                    "session": "11", "new": "1", "side": "9"}
+    assert re.findall(r'class="why">(side by [^·]+) ·', text) == [
+        "side by name: heartbeat", "side by text: subagent"]
+    assert text.count("a sub-agent's") == 1 and "/turns/turn_s" in text
+
+
+def test_when_nothing_can_be_learned_the_first_page_says_why(browser: Browser) -> None:
+    assert 'role="alert"' not in browser.get("/").text
+    browser.engine.pages["requests"]["trouble"] = "12 requests, none trainable: every one a side"
+    for path in ("/", "/requests"):
+        assert re.search(r'role="alert">12 requests, none trainable', browser.get(path).text)
+
+
+@pytest.mark.parametrize(("asked", "said"), [
+    (0, "start the run with <code>better.questions=8</code>"),
+    (8, "Each version answers 8 questions"),
+])
+def test_before_two_versions_were_compared_the_page_says_how_they_are(
+    browser: Browser, asked: int, said: str
+) -> None:
+    browser.engine.state["better"] = {"questions": asked}
+    assert said not in browser.get("/").text  # a comparison is there
+    browser.engine.pages["learning"]["compared"] = None
+    assert said in browser.get("/").text
+
+
+def test_a_subagents_conversation_and_the_turn_that_asked_for_it_lead_to_each_other(
+    browser: Browser
+) -> None:
+    for path in ("/conversations/trace_a", "/turns/turn_a"):
+        assert 'href="/conversations/trace_c"' in browser.get(path).text
+    child = browser.get("/conversations/trace_c").text
+    assert 'href="/turns/turn_a"' in child and 'href="/conversations/trace_a"' in child
 
 
 def test_a_turns_page_shows_each_tokens_worth_and_each_hints_overlap(browser: Browser) -> None:
@@ -298,7 +338,9 @@ def test_a_persons_own_reply_goes_along_with_the_thumb(browser: Browser) -> None
 @pytest.mark.parametrize(("name", "form"), [
     ("pause", {"hours": "-1"}), ("pause", {"hours": "x"}), ("pause", {}), ("forget", {}),
     ("rollback", {"number": "1.5"}), ("feedback", {"turn_id": "t", "value": "2"}),
-    ("forget", {"trace_id": "x" * 300}),
+    ("forget", {"trace_id": "x" * 300}), ("budget", {"person": "anna"}),
+    ("budget", {"person": "anna", "tokens_per_day": "-1", "requests_per_minute": "0"}),
+    ("budget", {"pause": "1"}),
 ])
 def test_a_form_with_nonsense_is_refused_in_words(
     browser: Browser, name: str, form: dict[str, str]
@@ -400,6 +442,35 @@ def test_the_administrator_sees_what_people_use(keys: ScriptedPeople) -> None:
     page = browser.get("/people").text
     for said in ("a-name-of-forty", "120 of 500 tokens", "at most 3 requests a minute"):
         assert said in page
+
+
+def test_a_person_sees_their_own_budget_and_the_administrator_has_none(
+    keys: ScriptedPeople
+) -> None:
+    browser = entered(keys, "of-anna")
+    text = browser.get("/").text
+    assert "Your budget" in text and "120 of 500 tokens" in text and "Paused" not in text
+    browser.engine.pages["budget"]["is_paused"] = True
+    assert "Nothing is answered to your key until" in browser.get("/").text
+    assert "Your budget" not in entered(keys, KEY).get("/").text
+
+
+def test_the_administrator_sets_and_pauses_a_budget_on_the_page(keys: ScriptedPeople) -> None:
+    browser = entered(keys, KEY)
+    name = "a-name-of-forty-characters-as-the-longest"
+    form = re.search(r'action="/act/budget".*?</form>', browser.get("/people").text, re.S)
+    assert form and f'value="{name}"' in form[0] and 'value="500"' in form[0]
+    browser.send("budget", person=name, tokens_per_day="900", requests_per_minute="0")
+    assert "is paused" in browser.get(
+        browser.send("budget", person=name, pause="1").headers["location"]).text
+    browser.send("budget", person=name, pause="0")
+    assert browser.engine.acts == [
+        ("budget", {"name": name, "tokens_per_day": 900, "requests_per_minute": 0}),
+        ("budget", {"name": name, "is_paused": True}),
+        ("budget", {"name": name, "is_paused": False})]
+    browser.engine.pages["people"]["people"][0]["is_paused"] = True
+    text = browser.get("/people").text
+    assert "Let it go on" in text and "Pause the budget" not in text
 
 
 def test_a_key_that_is_not_for_feedback_gives_none_here_either() -> None:

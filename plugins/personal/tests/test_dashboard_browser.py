@@ -165,8 +165,12 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(open_page: Any) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_in_both_schemes(open_page: Any, scheme: str) -> None:
     """WCAG's contrast of 4.5 for every text, tokens included."""
-    page, address = open_page(engine(), color_scheme=scheme)
-    for path in ("/", "/turns/turn_a", "/versions"):
+    made = engine()
+    page, address = open_page(made, color_scheme=scheme)
+    made.pages["requests"]["trouble"] = "12 requests, none trainable"
+    made.pages["people"]["people"][0]["is_paused"] = True
+    for path in ("/", "/turns/turn_a", "/versions", "/requests", "/people",
+                 "/conversations/trace_a"):
         page.goto(address + path)
         seen = json.loads(page.evaluate("JSON.stringify((" + COLOURS + ")())"))
         assert len(seen) > 10
@@ -234,6 +238,41 @@ def test_rolling_back_is_asked_about_and_forms_work_in_a_browser(open_page: Any)
     page.click("text=Stop learning for an hour")
     page.wait_for_selector(".said")
     assert made.acts[-1] == ("pause", {"seconds": 3600.0})
+
+
+def test_a_budget_is_set_and_paused_by_keyboard_alone(open_page: Any) -> None:
+    made = engine()
+    page, address = open_page(made)
+    page.goto(address + "/people")
+    page.focus("main")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.name") == "tokens_per_day"
+    page.keyboard.press("Control+A")
+    page.keyboard.type("900")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".said")
+    name = "a-name-of-forty-characters-as-the-longest"
+    assert made.acts == [("budget", {"name": name, "tokens_per_day": 900,
+                                     "requests_per_minute": 3})]
+    page.fill("[name=tokens_per_day]", "-1")
+    page.keyboard.press("Enter")  # the browser itself refuses
+    page.focus("main")
+    for _ in range(4):
+        page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == (
+        f"Pause the budget of {name}")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/people?said=*paused*")
+    assert made.acts[1:] == [("budget", {"name": name, "is_paused": True})]
+
+
+def test_the_side_turns_are_two_keys_from_the_first_page(open_page: Any) -> None:
+    page, address = open_page(engine())
+    page.click("nav >> text=Requests")
+    page.wait_for_url(f"{address}/requests")
+    assert page.locator("nav [aria-current]").inner_text() == "Requests"
+    page.click("#main >> text=side by name: heartbeat >> nth=1")
+    page.wait_for_url(f"{address}/turns/turn_s")
 
 
 def test_another_site_can_neither_frame_nor_press(open_page: Any, complaints: list[str]) -> None:

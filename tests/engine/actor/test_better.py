@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from actor_doubles import version
@@ -131,6 +132,17 @@ def test_off_means_that_nobody_is_asked_anything(play):  # noqa: F811
             await asyncio.sleep(1)
         assert greedy(s) == 0
     play(run)
+
+
+@pytest.mark.parametrize(("devices", "asked"), [
+    ([], 0), (["cpu"], 0), (["cuda"], 8), (["cuda", "cuda:1"], 8), (["cuda", "cpu"], 0),
+    (["mps"], 0), ([""], 0),
+])
+def test_only_workers_with_a_gpu_are_asked_unless_the_settings_say_so(devices, asked):
+    policy = SimpleNamespace(workers={i: SimpleNamespace(device=d) for i, d in enumerate(devices)})
+    assert Better(BetterConfig(), None, None, policy, None, None).questions == asked
+    assert Better(BetterConfig(questions=3), None, None, policy, None, None).questions == 3
+    assert Better(BetterConfig(questions=0), None, None, policy, None, None).questions == 0
 
 
 def test_what_a_person_says_meanwhile_does_not_change_what_the_next_version_is_asked(tmp_path):

@@ -14,8 +14,10 @@ from claw.engine import wire
 from claw.engine.actor import forgetting
 from claw.engine.actor.consent import Consent
 from claw.engine.actor.journal import Journal
+from claw.engine.people import People
 from claw.engine.wire import Message
 from claw.records import Loss, Signal, TurnState, Update, VersionStatus
+from claw.sdk import Person
 
 
 async def taught(s, number=1, path="", question="What is the capital of France?", **seen):
@@ -175,6 +177,70 @@ def test_an_edited_reply_teaches_as_a_demonstration_and_outranks_the_judge(play,
         assert any("Warmer, please." in h for h in hints)
         assert not any("one word" in h for h in hints)  # of the judge that was contradicted
         assert chat.decode(taken.reply_ids) == "Paris is big.<|im_end|>"  # what was sampled
+    play(run)
+
+
+def test_requests_are_counted_by_who_made_them_and_the_cause_is_told(play):  # noqa: F811
+    async def run(s):
+        assert (await look(s, "requests"))["trouble"] == ""
+        for kind in ("heartbeat", "side"):
+            done = await s.runner.say([user(f"a {kind}")], kind=kind, session="s",
+                                      named_by="affinity")
+            assert done.type == "turn.done", done.fields
+        await s.runner.say([user("Somebody else's")], owner="other")
+        told = await look(s, "requests")
+        assert (told["total"], told["main"], told["side"]) == (2, 0, 2)
+        assert told["kinds"] == {"side by name: heartbeat": 1, "side by name": 1}
+        assert told["named_by"] == {"affinity": 2} and told["found_by"] == {"new": 1, "session": 1}
+        assert told["skipped"] == {"side": 2}
+        assert told["trouble"].startswith("2 requests, none trainable: every one was a side turn")
+        assert [(t["request"], t["kind_by"]) for t in told["side_turns"]] == [
+            ("a side", "side by name"), ("a heartbeat", "side by name: heartbeat")]
+        await s.runner.say([user("hello, what is rain?")])
+        told = await look(s, "requests", limit=1)
+        assert told["main"] == 1 and told["named_by"]["content"] == 1
+        assert told["trouble"] == ""  # it may still be judged
+        assert [t["request"] for t in told["side_turns"]] == ["a side"]
+        assert (await look(s, "requests", owner="other"))["total"] == 1
+    play(run)
+
+
+def test_when_nothing_followed_any_turn_that_is_the_cause(play):  # noqa: F811
+    async def run(s):
+        await s.runner.say([user("hello, what is rain?")], session="s")
+        await s.runner.question("session.end", session="s")
+        told = await look(s, "requests")
+        assert told["trouble"] == "1 requests, none trainable: 1 that nothing followed."
+        first = await wrong(s)
+        assert await settled(s, first["turn_id"]) == "queued"
+        await s.runner.question("session.end", session=first["trace_id"])
+        told = await look(s, "requests")
+        assert told["skipped"] == {"no_next_state": 2} and told["trouble"] == ""
+    play(run)
+
+
+def test_only_an_administrator_sets_budgets_and_everybody_sees_their_own(play):  # noqa: F811
+    async def run(s):
+        People(s.run_dir).add(Person("anna", False, tokens_per_day=500))
+        People(s.run_dir).add(Person("boss", True))
+        await s.runner.say([user("hello")], owner="anna")
+        own = await look(s, "budget", owner="anna")
+        assert own["tokens_per_day"] == 500 and own["left"] == 500 - own["used"] < 500
+        for name in ("anna", "boss"):
+            refused = await s.runner.question("budget", owner="anna", name=name,
+                                              tokens_per_day=10**9)
+            assert refused["status"] == 403 and "administrator" in refused["error"]
+        set = await s.runner.question("budget", owner="boss", name="anna", tokens_per_day=1)
+        assert (set["tokens_per_day"], set["requests_per_minute"]) == (1, 0)
+        late = await s.runner.say([user("more")], owner="anna")
+        assert late.type == "turn.error" and late["status"] == 429
+        await s.runner.question("budget", name="anna", tokens_per_day=0, is_paused=True)
+        late = await s.runner.say([user("more")], owner="anna")
+        assert late["status"] == 403 and "paused" in late["message"]
+        await s.runner.question("budget", name="anna", is_paused=False)
+        assert (await s.runner.say([user("more")], owner="anna")).type == "turn.done"
+        nobody = await s.runner.question("budget", name="nobody", tokens_per_day=1)
+        assert nobody["status"] == 400 and "nobody is called so" in nobody["error"]
     play(run)
 
 

@@ -80,6 +80,16 @@ def test_the_wait_is_until_enough_of_the_day_has_gone(metered):
     assert refused(meter, "bo").retry_after_s == pytest.approx(DAY_S - 20)
 
 
+def test_a_paused_budget_answers_nothing_and_does_not_ask_to_come_again(metered, tmp_path):
+    meter, _, _ = metered
+    People(tmp_path).budget("anna", is_paused=True)
+    error = refused(meter, "anna")
+    assert (error.status, error.code, error.retry_after_s) == (403, "budget_paused", None)
+    assert meter.used("anna") == 0 and meter.begin("bo", 10) is not None
+    People(tmp_path).budget("anna", is_paused=False)
+    assert meter.begin("anna", 10) is not None
+
+
 def test_who_has_no_limit_is_counted_all_the_same(metered):
     meter, _, _ = metered
     assert meter.used("eve") == 0

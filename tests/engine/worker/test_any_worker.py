@@ -106,6 +106,7 @@ def check_numbers(model, prompt, got, temperature=1.0, at=slice(None)):
 
 def test_it_says_what_it_is_and_beats(served):
     hello = served.hello.fields
+    assert hello["device"] == ("" if served.kind == "scripted" else "cpu")
     assert (hello["kind"], hello["context"], hello["slots"]) == (served.kind, 300, 6)
     assert hello["vocab_size"] == served.model.config.vocab_size
     assert hello["pid"] == served.actor.process.pid

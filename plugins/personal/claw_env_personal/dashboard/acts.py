@@ -15,6 +15,7 @@ from ..guard import check_scope
 from .door import guarded, owner_of
 
 MAX_PAUSE_H = 24 * 365
+MAX_LIMIT = 10**12
 
 
 class Acts:
@@ -66,6 +67,18 @@ class Acts:
     async def export(self, request: Request) -> Response:
         done = await self._act(request, "export", number=_number(request, "number", 0, 1 << 31))
         return _back("/versions", f"Written to {done.get('folder')}")
+
+    async def budget(self, request: Request) -> Response:
+        """Set what somebody may use, or pause it; the engine lets an administrator only."""
+        name, pause = _text(request, "person"), _optional(request, "pause")
+        if pause:
+            await self._act(request, "budget", name=name, is_paused=pause == "1")
+            return _back("/people", f"The budget of {name} is paused: nothing is answered to them."
+                         if pause == "1" else f"{name} may go on.")
+        tokens = _number(request, "tokens_per_day", 0, MAX_LIMIT)
+        await self._act(request, "budget", name=name, tokens_per_day=tokens,
+                        requests_per_minute=_number(request, "requests_per_minute", 0, MAX_LIMIT))
+        return _back("/people", f"The limits of {name} count from their next request on.")
 
     async def feedback(self, request: Request) -> Response:
         """A thumb, words, or the reply as the person would have had it: outranks every judge."""

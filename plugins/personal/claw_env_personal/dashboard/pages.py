@@ -68,11 +68,15 @@ class Pages:
         learned = await self._look(request, "learning")
         versions = (await self._look(request, "versions"))["versions"]
         status = await self._status(request)
+        asked = await self._look(request, "requests", limit=1)
+        person = request.state.person
+        budget = None if person.is_admin else await self._look(request, "budget")
         return self.render(
             "home.html", request, turns=turns["turns"], lessons=learned["lessons"],
             charts=curves(learned), worse=worse(versions, learned["max_rise"]), status=status,
             version=status.get("served_version", status.get("version", 0)),
             trend=trend(learned["versions"]),
+            asked=asked, budget=budget, questions=(status.get("better") or {}).get("questions", 0),
             compared=learned["compared"], paused_until=turns.get("paused_until", 0),
         )
 
@@ -107,6 +111,10 @@ class Pages:
             about = await self._engine.act("forget", owner=owner_of(request), session=id,
                                            only_look=True)
         return self.render("conversation.html", request, talk=found, about=about)
+
+    async def requests(self, request: Request) -> Response:
+        """GET /requests: main or side, by which rule; the newest side turns."""
+        return self.render("requests.html", request, asked=await self._look(request, "requests"))
 
     async def quarantine(self, request: Request) -> Response:
         """GET /quarantine"""
