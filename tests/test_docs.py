@@ -65,7 +65,8 @@ def test_the_configuration_reference_has_every_setting_with_its_default() -> Non
                                    ["judge", "test"],
                                    ["config"], ["plugin"], ["plugin", "new"], ["plugin", "check"],
                                    ["env"], ["env", "list"], ["env", "inspect"], ["env", "check"],
-                                   ["env", "host"], ["people"], ["people", "add"], ["people", "budget"],
+                                   ["env", "host"], ["people"], ["people", "add"],
+                                   ["people", "budget"],
                                    ["doctor"],
                                    ["quarantine"], ["quarantine", "list"],
                                    ["quarantine", "release"], ["quarantine", "drop"]])
