@@ -18,7 +18,15 @@ pytestmark = [pytest.mark.openclaw, pytest.mark.real, pytest.mark.slow, pytest.m
 TURNS = 20
 CONTEXT = 40_960
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "note.txt"}}\n</tool_call>'
+SPAWN = ('<tool_call>\n{"name": "tool_call", "arguments": {"id": "sessions_spawn", "args": '
+         '{"task": "A quizzical task.", "label": "looker"}}}\n</tool_call>')
+FAMILY = "agent:main:family"
+HINT = "Answer in one short sentence and no more."
+STEP = 5
+"""samples of the only step: the person's first four turns, one of them with a tool, so that the
+last of the five is the reply that is corrected"""
 CUES = {" quizzical": "Here is what I know.", " fetchnote": CALL,
+        " spawnchild": SPAWN,
         " lighthouse": "The note names a building.", " mistaken": "I am sorry. Shorter now."}
 WORDS = [f"A quizzical question with the number {i}." for i in range(TURNS)]
 WORDS[3] = "Please fetchnote for me."
@@ -36,8 +44,10 @@ class SomeJudge:
 
         def judged(ask: Any) -> Line:
             is_bad = "mistaken" in str(ask.messages[-1]["content"])
-            hint = "[HINT_START]Answer in one short sentence and no more.[HINT_END]"
-            return Line(f"\\boxed{{-1}} {hint}" if is_bad else "\\boxed{1}")
+            if "[HINT_START]" in ask.messages[0]["content"]:  # asked for a lesson, not for a vote
+                lesson = f"[HINT_START]{HINT}[HINT_END] \\boxed{{1}}"
+                return Line(lesson if is_bad else "\\boxed{-1}")
+            return Line("\\boxed{-1}" if is_bad else "\\boxed{1}")
 
         self.engine = ScriptedEngine(script=judged)
         self.app = build(self.engine, PersonalConfig(), {
@@ -104,7 +114,8 @@ def talk(
         address = serve(judge.app, stack)
         system = System(
             folder, model, "--openclaw", "worker.kind=scripted", f"worker.context={CONTEXT}",
-            "rollout.temperature=0.1", "train.batch_size=2", "train.max_steps=1",
+            "rollout.temperature=0.1", f"train.batch_size={STEP}", "train.max_steps=1",
+            "train.max_wait_s=900.0",
             "judge.kind=model", "judge.votes=1",
             f"judge.base_url={address}/v1", "judge.model=judge", "serve.session_idle_s=600.0",
         )
@@ -133,8 +144,11 @@ def said(talk: tuple[System, Gateway, SomeJudge]) -> list[str]:
 
 
 def main_turns(system: System) -> list[Any]:
+    """Those of the first conversation."""
     with system.journal() as journal:
-        rows = system.rows("SELECT id FROM turns WHERE kind = 'main' ORDER BY created")
+        rows = system.rows(
+            "SELECT id FROM turns WHERE kind = 'main' AND trace_id = (SELECT trace_id FROM turns"
+            " WHERE kind = 'main' ORDER BY created LIMIT 1) ORDER BY created")
         return [journal.turn(row[0]) for row in rows]
 
 
@@ -169,8 +183,7 @@ def test_no_request_is_repeated_and_each_turn_of_the_person_is_captured_once(
     for i, words in enumerate(WORDS):
         with_words = [t for t in turns if words in persons_words(t)]
         assert len(with_words) == (2 if i == 3 else 1), words  # the call, and what followed it
-    assert len(turns) == TURNS + 1
-    assert len({t.trace_id for t in turns}) == 1
+    assert len(turns) == TURNS + 1, "all of them in one conversation"
     assert set(counted["named_by"]) <= {"name"}
 
 
@@ -189,20 +202,98 @@ def test_each_turn_is_followed_by_the_persons_next_words_or_the_tools_result(
 def test_a_correction_is_judged_trained_and_the_new_version_answers(
     talk: Any, said: list[str]
 ) -> None:
-    system, _, _ = talk
+    """The step's own record names the corrected reply, and what the teacher read held the hint."""
+    from claw.engine.actor.chat import Chat
+
+    system, gateway, _ = talk
     turns = main_turns(system)
+    [corrected] = [t for t in turns if WORDS[4] in json.dumps(t.next_state)]
+    assert corrected.reply["content"] == CUES[" lighthouse"]
+    [(id, state, lease, version, update)] = system.rows(
+        "SELECT s.id, s.state, l.id, l.version, l.body FROM samples s"
+        f" JOIN leases l ON l.id = s.lease_id WHERE s.turn_id = '{corrected.id}'")
+    assert (state, corrected.status) == ("trained", f"trained:v{version}")
+    update = json.loads(update)
+    assert (update["step"], update["lease_id"], version) == (1, lease, 1)
+    of_step = system.rows(f"SELECT turn_id FROM samples WHERE lease_id = '{lease}'")
+    assert len(of_step) == STEP and (corrected.id,) in of_step
+    with system.journal() as journal:
+        arrays = journal.arrays(id)
+    assert (arrays["reply_ids"] == corrected.completion.ids).all()
+    assert (arrays["advantages"] == -1.0).all()
+    chat = Chat(gateway.folder.parent / "model")
+    assert HINT not in chat.decode(arrays["prompt_ids"])
+    assert HINT in chat.decode(arrays["hints.0"])
+    # what the trainer measured of this very sample, token by token
+    assert len(arrays["gap"]) == len(corrected.completion.ids) and arrays["gap"].any()
+    assert arrays["chosen"].tolist() == [1.0]
     assert int(turns[0].completion.versions[-1]) == 0
-    assert int(turns[-1].completion.versions[-1]) >= 1
-    trained = [t for t in turns if t.state.startswith("trained")]
-    assert trained
+    assert int(turns[-1].completion.versions[-1]) == 1
 
 
-def test_heartbeats_are_side_turns_and_say_so(talk: Any, said: list[str]) -> None:
+@pytest.fixture(scope="module")
+def spawned(talk: Any, said: list[str]) -> tuple[str, str, str]:
+    """A sub-agent that the person's words led to: its conversation, its parent's, the turn."""
+    system, gateway, _ = talk
+    gateway.say("Please spawnchild for me.", FAMILY)
+    assert until(lambda: system.rows("SELECT 1 FROM kin WHERE turn_id != ''"), 120, 1.0)
+    [(child, parent, asked_by)] = system.rows("SELECT trace_id, parent, turn_id FROM kin")
+    return child, parent, asked_by
+
+
+def test_a_subagents_turns_are_side_turns_linked_to_the_turn_that_asked(
+    talk: Any, spawned: tuple[str, str, str]
+) -> None:
     system, _, _ = talk
-    sql = "SELECT reason FROM turns WHERE kind = 'side'"
-    assert until(lambda: system.rows(sql), 90, 1.0), system.status()["kinds"]
+    child, parent, asked_by = spawned
+    with system.journal() as journal:
+        spawning = journal.turn(asked_by)
+        theirs = [journal.turn(id) for id, _ in journal.turn_ids(child)]
+        rules = {journal.render(t.id)["kind"] for t in theirs}
+    assert spawning.trace_id == parent and "sessions_spawn" in json.dumps(spawning.reply)
+    assert rules == {"side by name: subagent"}
+    assert until(lambda: [t.status for t in map(system_turn(system), theirs)]
+                 == ["skipped:side"] * len(theirs), 30)
+    told = system.claw("why", asked_by, "--run", str(system.run)).stdout
+    assert child in told
+
+
+def test_a_subagents_result_is_answered_and_is_nobodys_word_on_the_reply_before(
+    talk: Any, spawned: tuple[str, str, str]
+) -> None:
+    system, gateway, _ = talk
+    sql = ("SELECT t.id FROM turns t WHERE t.render LIKE '%main by text: a sub-agent%'"
+           " AND t.state = 'waiting'")
+    assert until(lambda: system.rows(sql), 120, 1.0), system.status()["kinds"]
+    [(handed_over,)] = system.rows(sql)
+    gateway.say("A last quizzical question.", FAMILY)
+    after = system_turn(system)(handed_over)
+    assert "A last quizzical question." in json.dumps(after.next_state)
+    followed = system.rows("SELECT body FROM parts JOIN texts USING(digest) WHERE part = 'next'")
+    assert followed and not any("isUser=false" in body for (body,) in followed)
+
+
+def system_turn(system: System) -> Any:
+    """Return what reads a turn as it is now, by the turn or its id."""
+    def read(turn: Any) -> Any:
+        with system.journal() as journal:
+            return journal.turn(turn if isinstance(turn, str) else turn.id)
+    return read
+
+
+def test_the_plugin_says_main_for_a_person_and_what_else_the_other_turns_are(
+    talk: Any, said: list[str]
+) -> None:
+    system, gateway, _ = talk
+    probe = gateway.run("infer", "model", "run", "--local", "--model", "claw/claw-policy",
+                        "--prompt", "A quizzical probe", "--json")
+    assert probe.returncode == 0, probe.stdout + probe.stderr
+    assert until(lambda: "side by name: heartbeat" in system.status()["kinds"], 90, 1.0)
     kinds = system.status()["kinds"]
-    assert set(kinds) <= {"main by default", "side by name", "side by text: heartbeat"}, kinds
+    assert kinds["side by name"] == 1, "the probe"
+    assert kinds["main by name"] >= TURNS + 1
+    assert set(kinds) <= {"main by name", "main by text: a sub-agent's result", "side by name",
+                          "side by name: heartbeat", "side by name: subagent"}, kinds
 
 
 def test_no_judge_is_shown_internal_context(talk: Any, said: list[str]) -> None:
