@@ -327,7 +327,7 @@ def plugin_check(
 @judge_app.command("audit")
 def judge_audit(run: Run = "", json: Json = False) -> None:
     """Compare a run's votes with the person's thumbs and with each other."""
-    from claw.engine.judge_report import show_audit
+    from claw.engine.judge_audit import show_audit
     from claw.engine.rundir import find
 
     show_audit(find(run), as_json=json)

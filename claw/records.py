@@ -195,6 +195,8 @@ class Signal:
     hints: tuple[str, ...] = ()
     """directive signals: 1 to 3 sentences each"""
     reason: str = ""
+    seconds: float = 0.0
+    """that the judge took; 0 where nobody measured"""
 
     @property
     def is_hint_only(self) -> bool:

@@ -1,6 +1,7 @@
-"""`claw judge audit` and `claw judge test`: how far a judge can be believed.
+"""`claw judge test`: how a judge reads next states whose label is known.
 
-Owns: the measures, and their tables. Does not own: the judge (`sdk.judges`).
+Owns: the measures, and their table. Does not own: the judge (`sdk.judges`), a run's own votes
+(`judge_audit`).
 """
 
 import asyncio
@@ -8,154 +9,17 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from importlib import resources
-from itertools import combinations
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.table import Table
 
 from claw.config import JudgeConfig
 from claw.engine import report
 from claw.engine.actor import judges
-from claw.engine.actor.journal import Journal
-from claw.engine.actor.signals import PERSON
+from claw.engine.judge_audit import bias, shown
 from claw.errors import UsageError
-from claw.records import Signal, TurnKind
 from claw.sdk.judging import Case, Judge, Verdict
-
-MIN_FOR_BIAS = 8
-"""judged turns below which a bias would be chance"""
-
-
-# --- audit: a run's own votes --------------------------------------------------------------------
-
-
-@dataclass
-class Audit:
-    """What a journal says of one judge."""
-
-    judged: int = 0
-    abstained: int = 0
-    votes: Counter[int] = field(default_factory=Counter)
-    with_thumb: Counter[tuple[int, int | None]] = field(default_factory=Counter)
-    """(the person's thumb, the judge's vote) -> turns"""
-    pairs: int = 0
-    same_pairs: int = 0
-    """of two votes of one tally"""
-    unread: int = 0
-    asked: int = 0
-    """single answers of a model judge"""
-    lengths: list[tuple[int, int]] = field(default_factory=list)
-    """(reply tokens, vote)"""
-    places: list[tuple[int, int]] = field(default_factory=list)
-    """(place of the turn in its conversation, vote)"""
-
-    @property
-    def agreement(self) -> float | None:
-        """Share of the turns with a thumb and a vote on which both agree."""
-        both = {k: n for k, n in self.with_thumb.items() if k[0] and k[1] is not None}
-        total = sum(both.values())
-        same = sum(n for (thumb, vote), n in both.items() if thumb == vote)
-        return same / total if total else None
-
-
-def audit(run: Path) -> dict[str, Audit]:
-    """Read every judge's signals of a run, with the person's thumbs beside them."""
-    journal = Journal(run, read_only=True)
-    found: dict[str, Audit] = {}
-    try:
-        for id, index in journal.read("SELECT id, idx FROM turns WHERE kind=?", str(TurnKind.MAIN)):
-            signals = journal.signals(id)
-            thumbs = [s.vote for s in signals if s.judge == PERSON and s.vote]
-            length = journal.read("SELECT shape FROM arrays WHERE record=? AND"
-                                  " name='completion.ids'", id)
-            votes = {s.judge: s for s in signals if s.judge != PERSON and not s.is_hint_only}
-            for name, signal in votes.items():
-                _count(found.setdefault(name, Audit()), signal, thumbs[-1] if thumbs else 0,
-                       json.loads(length[0][0])[0] if length else 0, int(index))
-    finally:
-        journal.close()
-    return found
-
-
-def _count(into: Audit, signal: Signal, thumb: int, length: int, index: int) -> None:
-    into.judged += 1
-    if thumb:
-        into.with_thumb[thumb, signal.vote] += 1
-    if len(signal.votes) > 1:
-        read = [v for v in signal.votes if v is not None]
-        into.asked += len(signal.votes)
-        into.unread += len(signal.votes) - len(read)
-        for a, b in combinations(read, 2):
-            into.pairs += 1
-            into.same_pairs += a == b
-    if signal.vote is None:
-        into.abstained += 1
-        return
-    into.votes[signal.vote] += 1
-    into.lengths.append((length, signal.vote))
-    into.places.append((index, signal.vote))
-
-
-def bias(pairs: Sequence[tuple[int, int]]) -> float | None:
-    """Correlation of a vote with a number that it should not depend on; None for too few."""
-    values = np.array(pairs, float)
-    if len(values) < MIN_FOR_BIAS or not values.std(axis=0).all():
-        return None
-    return float(np.corrcoef(values.T)[0, 1])
-
-
-def show_audit(run: Path, *, as_json: bool) -> None:
-    """Print what `audit` found."""
-    found = audit(run)
-    if not found:
-        raise UsageError("no judge has said anything in this run yet", found=str(run),
-                         do="talk to it; claw turns shows which turns are judged")
-    rows = {name: figures(one) for name, one in found.items()}
-    if as_json:
-        print(json.dumps(rows, indent=2))
-        return
-    table = Table(box=None)
-    table.add_column("")
-    for name in rows:
-        table.add_column(name, justify="right")
-    for key, words in _AUDIT.items():
-        table.add_row(words, *(_shown(row[key]) for row in rows.values()))
-    report.console.print(table)
-
-
-_AUDIT = {
-    "judged": "turns judged", "up": "  +1", "neutral": "  0", "down": "  -1",
-    "abstained": "  abstained (share)", "thumbs": "turns with a thumb too",
-    "agreement": "  vote and thumb agree (share)", "opposite": "  vote says the opposite",
-    "asked": "answers asked (cost)", "unread": "  unreadable (share)",
-    "votes_agree": "  two votes on one turn agree (share)",
-    "length_bias": "length bias: correlation of vote and reply length",
-    "place_bias": "position bias: correlation of vote and place in the conversation",
-}
-
-
-def figures(one: Audit) -> dict[str, float | int | None]:
-    """The numbers of an audit; None where there is too little to say."""
-    opposite = sum(n for (thumb, vote), n in one.with_thumb.items() if vote == -thumb)
-    return {
-        "judged": one.judged, "up": one.votes[1], "neutral": one.votes[0], "down": one.votes[-1],
-        "abstained": one.abstained / one.judged, "thumbs": sum(one.with_thumb.values()),
-        "agreement": one.agreement, "opposite": opposite, "asked": one.asked,
-        "unread": one.unread / one.asked if one.asked else None,
-        "votes_agree": one.same_pairs / one.pairs if one.pairs else None,
-        "length_bias": bias(one.lengths), "place_bias": bias(one.places),
-    }
-
-
-def _shown(value: float | int | None) -> str:
-    if value is None:
-        return "too few"
-    return str(value) if isinstance(value, int) else f"{value:.2f}"
-
 
 # --- test: labelled next states ------------------------------------------------------------------
 
@@ -241,7 +105,7 @@ def test(config: JudgeConfig, *, limit: int, as_json: bool) -> None:
     table.add_column(f"judge {judge.name}")
     table.add_column("", justify="right")
     for key, words in _TEST.items():
-        table.add_row(words, _shown(found[key]))
+        table.add_row(words, shown(found[key]))
     report.console.print(table)
 
 

@@ -10,6 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -126,7 +127,7 @@ class Judging:
                 signal = read_verdict(verdict, turn, judge.name, self._config.max_hints)
                 self.counts["tool_hints"] += sum(
                     isinstance(h, str) and is_smuggled(h, turn) for h in verdict.hints)
-                return signal
+                return replace(signal, seconds=round(time.perf_counter() - began, 4))
         finally:
             self._num_asked += 1
             self._seconds += time.perf_counter() - began
