@@ -19,11 +19,15 @@ MAX_REPLY = 8192
 
 
 def block(
-    base_url: str, key: str, model: str, context: int, folder: Path | None
+    base_url: str, key: str, model: str, context: int, folder: Path | None, *, sees: bool = False
 ) -> dict[str, Any]:
-    """Return the configuration; `folder` holds the JavaScript plugin, if there is one."""
+    """Return the configuration; `folder` holds the JavaScript plugin, if there is one.
+
+    `sees`: the model takes pictures. OpenClaw sends them to no model that does not say so.
+    """
     served = {
-        "id": model, "name": model, "reasoning": True, "input": ["text"],
+        "id": model, "name": model, "reasoning": True,
+        "input": ["text", "image"] if sees else ["text"],
         "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
         "contextWindow": context, "maxTokens": min(MAX_REPLY, max(context // 4, 1)),
         "compat": {"sendSessionAffinityHeaders": True, "supportsPromptCacheKey": True},
@@ -43,11 +47,15 @@ def block(
     return made
 
 
-def told(base_url: str, key: str, model: str, context: int, plugin: registry.Plugin) -> str:
+def told(
+    base_url: str, key: str, model: str, context: int, plugin: registry.Plugin, *,
+    sees: bool = False,
+) -> str:
     """Return the block as text, with what to do with it."""
     lines = ["OpenClaw: put this into ~/.openclaw/openclaw.json (openclaw config validate checks "
              "it), then restart its gateway:",
-             json.dumps(block(base_url, key, model, context, plugin_folder(plugin)), indent=2)]
+             json.dumps(block(base_url, key, model, context, plugin_folder(plugin), sees=sees),
+                        indent=2)]
     if context < NEEDS:
         lines.append(f"note: OpenClaw's own prompt takes about 9,000 tokens; this model reads "
                      f"{context}. Serve one with a context of {NEEDS} or more.")

@@ -159,9 +159,10 @@ def _say_openclaw(address: str, config: RunConfig, launcher: Any) -> None:
     if not address:
         raise UsageError("--openclaw has no effect on a plugin without an app",
                          found=config.plugin_name, allowed="personal")
-    context = int(launcher.status()["context"])
-    print(openclaw.told(f"{address}/v1", launcher.key, config.serve.model_name, context,
-                        registry.load(config.plugin_name)), flush=True)  # to be copied as it is
+    status = launcher.status()
+    print(openclaw.told(f"{address}/v1", launcher.key, config.serve.model_name,
+                        int(status["context"]), registry.load(config.plugin_name),
+                        sees=bool(status["takes_pictures"])), flush=True)  # to be copied as it is
 
 
 def _stop(launcher: Any, run: RunDir) -> None:

@@ -162,8 +162,15 @@ def persons_words(turn: Any) -> str:
 
 def test_openclaws_own_validator_takes_the_printed_block(talk: Any) -> None:
     _, gateway, _ = talk
-    done = gateway.run("config", "validate", config=gateway.block)
-    assert done.returncode == 0, done.stdout + done.stderr
+    block = json.loads(gateway.block.read_text())
+    [served] = block["models"]["providers"]["claw"]["models"]
+    assert served["input"] == ["text"]
+    served["input"] = ["text", "image"]  # as it is printed for a model that sees
+    seeing = gateway.folder / "seeing.json"
+    seeing.write_text(json.dumps(block))
+    for config in (gateway.block, seeing):
+        done = gateway.run("config", "validate", config=config)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_agent_answers_every_turn_also_with_a_tool(said: list[str]) -> None:
