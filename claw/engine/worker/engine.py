@@ -80,6 +80,8 @@ class Engine(Protocol):
     has_adapters: bool
     dtype: str
     """of its weights: float32, bfloat16 or float16"""
+    device: str
+    """cuda or cpu"""
     backend: str
     """of its groups: nccl or gloo"""
     num_ranks: int

@@ -63,7 +63,7 @@ class Host:
         await self._send(Message("ready", "", {
             "vocab_size": self.engine.vocab_size, "context": self.engine.context,
             "versions": self.shelf.serving(),
-            "device": "cuda" if self.engine.backend == "nccl" else "cpu",
+            "device": self.engine.device,
         }))
         self._start(self._read())
         self._start(self._watch())

@@ -240,6 +240,7 @@ class SglangEngine:
         self.context = int(values["context_length"]) - MARGIN
         self.has_adapters = bool(config.lora.rank)
         self.dtype = str(values["dtype"])
+        self.device = "cuda" if on_gpu else "cpu"
         self.backend = "nccl" if on_gpu else "gloo"
         self.num_ranks = int(values.get("tp_size", 1))
         self._on_gpu = on_gpu

@@ -49,7 +49,7 @@ def write_adapter(folder: Path, w: float, rank: int = 2, layer: str = LAYER, **c
 
 
 class FakeEngine:
-    vocab_size, context, has_adapters, dtype = VOCAB, 256, True, "float32"
+    vocab_size, context, has_adapters, dtype, device = VOCAB, 256, True, "float32", "cpu"
 
     def __init__(self, folder: Path) -> None:
         self.ways = json.loads((folder / "fake.json").read_text())

@@ -502,6 +502,7 @@ def test_the_command_line_joins_with_an_engine_of_another_environment(tmp_path):
         stderr=(tmp_path / "log").open("ab"))
     hello = actor.wait("worker.hello")
     assert (hello["kind"], actor.worker) == ("sglang", b"one-more")
+    assert hello["device"] == "cpu"
     actor.generate("a", [5], max_tokens=3)
     assert actor.ids("a") == [6, 7, 8]
     actor.close()
