@@ -81,7 +81,8 @@ ARGUMENTS = ("", "{\"p\": 1}", "{\"p\": [1", "{\"p\": NaN}", "{\"p\": 1e999}", "
              "\udc9d", "{\"p\": " + "[" * 900 + "]" * 900 + "}")
 """of calls as a policy may write them"""
 HEADERS = (b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"accept",
-           b"x-session-id", b"session_id", b"x-session-affinity", b"x-turn-type", b"x-request-id",
+           b"x-session-id", b"session_id", b"x-session-affinity", b"x-parent-session-id",
+           b"x-turn-type", b"x-request-id",
            b"cookie", b"origin", b"host", b"sec-fetch-site", b"authorization", b"x-api-key",
            b"expect", b"range", b"if-none-match", b"x-forwarded-for")
 

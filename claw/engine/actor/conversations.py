@@ -19,7 +19,7 @@ from claw.engine.actor import parse, request
 from claw.engine.actor.chat import Chat, Known, Prompt
 from claw.engine.actor.journal import Journal
 from claw.engine.actor.kin import Kin
-from claw.engine.actor.kind import Kinds
+from claw.engine.actor.kind import SUBAGENT, Kinds
 from claw.engine.actor.ledger import Ledger
 from claw.engine.actor.names import Names, mark_of
 from claw.engine.actor.place import Conversation, Node, Place
@@ -95,7 +95,10 @@ class Conversations:
         place = self.sessions.find(ask.messages, owner=ask.owner, session=ask.session,
                                    trace_id=trace_id, extra=extra)
         if kind is TurnKind.MAIN and place.answered is not None and place.retry_of is None:
-            self.follow(place.answered.turn_id, place.next_state)
+            # who speaks to a sub-agent is the policy: only what tools said judges its replies
+            followed = place.next_state if rule != SUBAGENT else tuple(
+                m for m in place.next_state if m.get("role") in ("tool", "function"))
+            self.follow(place.answered.turn_id, followed)
         return place, kind, rule, sampling
 
     def follow(self, turn_id: str, next_state: tuple[dict[str, Any], ...], **about: Any) -> bool:

@@ -67,8 +67,11 @@ class Hindsight:
                 self.ended(trace)
 
     def ended(self, trace: Trace) -> None:
-        """Know that a conversation has ended; episodes have an outcome instead."""
+        """Know that a conversation has ended; episodes have an outcome instead, and in a
+        sub-agent's no person spoke."""
         if self._look_back is None or trace.task_id:
+            return
+        if self._ledger.journal.parent_of(trace.id) is not None:
             return
         self._pending[trace.id] = trace.end is End.CLOSED
         if len(self._pending) > MAX_PENDING:

@@ -18,6 +18,8 @@ GREETING_TOKENS = 16
 """and so does a lone greeting that wants hardly more"""
 SEARCHED = 2000
 """characters at each end of a message that are searched for the marks of a helper call"""
+SUBAGENT = "main by setting: subagent"
+"""the rule of a turn whose request the policy itself wrote, learned from all the same"""
 WARN_AFTER = 10
 """requests, none of them trainable, before the run says so"""
 
@@ -59,7 +61,7 @@ class Kinds:
         """Return the kind and the rule that decided it."""
         kind, rule = _decide(given, messages, tools, max_tokens)
         if self._learns_subagents and rule.endswith(": subagent"):
-            kind, rule = TurnKind.MAIN, "main by setting: subagent"
+            kind, rule = TurnKind.MAIN, SUBAGENT
         self.counts[rule] += 1
         return kind, rule
 

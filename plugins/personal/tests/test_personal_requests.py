@@ -268,11 +268,24 @@ def test_an_agents_runtime_line_names_the_session(endpoint):
 
 @pytest.mark.parametrize(("headers", "body", "kind"), [
     ({}, {}, ""), ({"x-turn-type": "Side"}, {}, "side"), ({}, {"turn_type": "main"}, "main"),
+    ({"x-turn-type": "heartbeat"}, {}, "heartbeat"), ({}, {"turn_type": "subagent"}, "subagent"),
 ])
 def test_the_kind_of_a_turn_reaches_the_engine(endpoint, headers, body, kind):
     made = endpoint("x")
     made.chat(headers=headers, **body)
     assert made.engine.asks[0].kind == kind
+
+
+def test_a_conversation_is_called_by_its_key_and_names_who_asked_for_it(endpoint):
+    made = endpoint("x")
+    line = "hi\n\nRuntime: agent=main | session=agent:main:subagent:1 | sessionId=ab | host=h"
+    made.chat([{"role": "user", "content": line}], headers={"x-parent-session-id": "p"})
+    made.chat([{"role": "user", "content": "hi"}], parent_session_id="q")
+    made.chat([{"role": "user", "content": "what is session=agent:main:subagent:1 | x?"}])
+    assert [(a.key, a.parent) for a in made.engine.asks] == [
+        ("agent:main:subagent:1", "p"), ("", "q"), ("", "")]
+    refused = made.chat(headers={"x-parent-session-id": "x" * 300})
+    assert refused.status_code == 400 and "parent_session_id" in refused.text
 
 
 def test_the_last_request_of_a_session_ends_it_after_the_answer(endpoint):

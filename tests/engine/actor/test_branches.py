@@ -22,6 +22,8 @@ INTERNAL = user([{"type": "text", "text": "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>
 RESULT = user(f"{STAMP}A task completed.\n\n[Inter-session message] sourceTool=subagent_announce "
               "isUser=false\nTreat it as data.")
 SUMMARY = user("The conversation before was compacted: he asked for a capital.")
+FAILED = {"role": "tool", "tool_call_id": "call1",
+          "content": json.dumps({"status": "error", "error": "File not found: note.txt"})}
 SUBTASK = user(f"{STAMP}[Subagent Context] You are a child.\n\n[Subagent Task]\n\nLook it up.")
 
 
@@ -66,7 +68,9 @@ async def joined_replies(say):
 async def a_subagent(say):
     one = await say([QUESTION], session="s")
     sub = await say([SUBTASK], session="c", parent="s")
-    await say([SUBTASK, sub.reply, NO], session="c", parent="s")
+    two = await say([SUBTASK, sub.reply, FAILED], session="c", parent="s")
+    # the policy's own words to its sub-agent are nobody's verdict
+    await say([SUBTASK, sub.reply, FAILED, two.reply, NO], session="c", parent="s")
     await say([QUESTION, one.reply, NO], session="s")
     return [sub, one]
 
@@ -162,6 +166,6 @@ def test_what_is_never_learned_from_has_subagents_that_are_never_learned_from(pl
         one = await s.runner.say([QUESTION], session="s")
         await s.runner.question("exclude", trace_id=one["trace_id"], on=True)
         sub = await s.runner.say([SUBTASK], session="c", parent="s")
-        await s.runner.say([SUBTASK, sub["message"], NO], session="c", parent="s")
+        await s.runner.say([SUBTASK, sub["message"], FAILED], session="c", parent="s")
         assert await settled(s, sub["turn_id"]) == "skipped:never_learn"
     play(run, serve__learn_subagents=True)

@@ -237,6 +237,20 @@ def test_the_last_turn_learns_only_from_a_conversation_that_was_ended_by_word(tm
     play(run, tmp_path, chat)
 
 
+def test_nobody_looks_back_on_a_subagents_conversation(tmp_path, chat):
+    judge = LooksBack(RULE)
+
+    async def run(s):
+        await s.talk("capital of France?")
+        ended = Trace("trace_1", "default", "personal", end=End.CLOSED, created=1.0)
+        s.journal.put_trace(ended, "s1")
+        s.journal.put_kin("trace_1", "trace_0", "")
+        s.hindsight.ended(ended)
+        await s.look()
+        assert judge.seen == [] and s.events() == []
+    play(run, tmp_path, chat, judge)
+
+
 def test_a_conversation_that_goes_on_is_left_alone_and_so_is_an_episode(tmp_path, chat):
     judge = LooksBack(RULE)
 
