@@ -191,3 +191,27 @@ def test_a_next_state_is_taken_once_and_revives_a_turn_that_was_given_up(tmp_pat
     assert ledger.follow(t.id, words) is None
     assert ledger.journal.turn(t.id).next_state == words
     assert FinishReason.STOP is t.completion.finish_reason
+
+
+def test_a_journal_of_a_claw_that_knew_no_subagents_is_read_and_continued(tmp_path):
+    older = Journal(tmp_path)
+    with older.write() as db:
+        db.execute("DROP TABLE kin")
+    older.close()
+    seen = Journal(tmp_path, read_only=True)
+    assert (seen.parent_of("a"), seen.children_of("a"), seen.descendants(["a"])) == (
+        None, [], ["a"])
+    seen.close()
+    again = Journal(tmp_path)
+    again.put_kin("b", "a", "turn_1")
+    assert again.children_of("a") == [("b", "turn_1")]
+    again.close()
+
+
+def test_forgetting_a_conversation_forgets_who_asked_for_it(tmp_path):
+    journal = Journal(tmp_path)
+    journal.put_kin("b", "a", "turn_1")
+    journal.put_kin("c", "b", "turn_2")
+    journal.forget("b")
+    assert journal.parent_of("b") is None and journal.parent_of("c") is None
+    journal.close()
