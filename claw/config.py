@@ -10,7 +10,15 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from claw.errors import UsageError, nearest
 
@@ -335,10 +343,16 @@ class GateConfig(Section):
     """largest log-prob difference between trainer and worker on fixed token sequences"""
 
 
+def _questions(value: Any) -> Any:
+    if value == "auto" or (type(value) is int and 0 <= value <= 32):
+        return value
+    raise ValueError(f"auto, or a whole number from 0 to 32 (got {_brief(value)})")
+
+
 class BetterConfig(Section):
     """Old and new version answer the same questions after each step."""
 
-    questions: Annotated[int, Field(ge=0, le=32)] | Literal["auto"] = "auto"
+    questions: Annotated[int | Literal["auto"], BeforeValidator(_questions)] = "auto"
     """half of them fixed, half the person's own newest turns; 0 is off. auto: 8 where every worker
     has a GPU, else 0, as a CPU has better use for the seconds that the answers take"""
     max_tokens: int = Field(96, ge=8)

@@ -136,3 +136,16 @@ def test_a_public_address_needs_tls_or_a_word_that_says_otherwise():
 
 def test_a_long_value_is_not_said_again_in_full():
     assert len(refused("train.lr=" + "x" * 100_000)) < 2000
+
+
+@pytest.mark.parametrize("value", ["auto", 0, 32])
+def test_how_many_questions_are_asked_is_auto_or_a_small_count(value):
+    assert config.parse({"better": {"questions": value}}).better.questions == value
+
+
+@pytest.mark.parametrize("value", [-1, 33, "many", True, 2.5, "8"])
+def test_another_number_of_questions_is_refused_in_one_line(value):
+    with pytest.raises(UsageError) as caught:
+        config.parse({"better": {"questions": value}})
+    [line] = [one for one in str(caught.value).splitlines() if "better" in one]
+    assert f"better.questions: auto, or a whole number from 0 to 32 (got {value!r})" in line
