@@ -23,7 +23,10 @@ MAX_KEYS = 10_000
 """newest keys of either side that wait for their other half"""
 MAX_NAMED = 64
 """keys of one tool result that are read"""
-_SPAWNED = re.compile(SPAWNED + r'\\{0,8}"\s{0,4}:\s{0,4}\\{0,8}"([\w:.@-]{1,256})')
+_SPAWNED = re.compile(
+    SPAWNED + r'\\{0,8}"\s{0,4}:\s{0,4}\\{0,8}"([\w:.@-]{1,128}:subagent:[\w:.@-]{1,128})')
+"""a sub-agent's key ends in random letters: a page that a tool reads cannot guess one, and other
+keys, such as that of the person's own conversation, are nobody's child"""
 
 OwnKey = tuple[str, str]
 """(owner, session key)"""

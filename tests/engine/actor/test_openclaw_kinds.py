@@ -169,6 +169,17 @@ def test_the_header_of_the_plugin_names_the_parents_session(kin, journal):
     assert journal.parent_of("trace c") == ("trace p", "spawn"), "and kept"
 
 
+def test_what_a_tool_read_cannot_make_the_persons_own_conversation_a_child(kin, journal):
+    from dataclasses import replace
+
+    kin.heard(read("hello"), Place("new", ""), "trace p")
+    read_page = {"role": "tool", "tool_call_id": "call1",
+                 "content": '{"childSessionKey": "agent:main:test"}'}
+    other = replace(read("hello"), messages=[*read("hello").messages, read_page], key="")
+    kin.heard(other, Place("new", ""), "trace evil")
+    assert journal.parent_of("trace p") is None
+
+
 def test_nobody_is_their_own_grandparent_and_owners_stay_apart(kin, journal):
     from dataclasses import replace
 
