@@ -32,6 +32,9 @@ class Ask:
     """how the client's other conversations call this one, where that is not `session`"""
     parent: str = ""
     """the session of the conversation that asked for this one, a sub-agent's"""
+    tells_calls: bool = False
+    """whether tool calls are told while they are made (Event.calls), where the model's format
+    allows it. A call that was begun then stays a call, also when it breaks off"""
 
 
 HELPERS = ("heartbeat", "cron", "memory", "subagent", "title")
@@ -53,6 +56,9 @@ class Event:
     logprob]); type text"""
     reasoning: str = ""
     """new thinking, which comes before the text (type text)"""
+    calls: tuple[dict[str, Any], ...] = ()
+    """new parts of tool calls, after the text of the same event: index and arguments (the next
+    piece of their JSON), with id and name in the first part of each call; type text"""
     message: Message | None = None
     """the whole reply (type done)"""
     finish_reason: str = ""

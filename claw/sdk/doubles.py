@@ -6,7 +6,7 @@ Does not own: a model, a tokenizer, a network.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from claw.records import Message, Task
 from claw.sdk.app import Ask, EngineError, Event, Person
 from claw.sdk.env import EnvTurn
 from claw.sdk.env import assistant as reply  # how scripts call it
+from claw.sdk.foreign_json import from_json
 from claw.sdk.hooks import hookimpl
 from claw.sdk.judging import Case, Judge, Verdict
 
@@ -137,10 +138,13 @@ class ScriptedEngine:
         if line.error is not None:
             raise line.error
         was_cut = len(said) < len(_words(line.text))
-        yield self._done(line, "".join(said), was_cut, Event(
+        done = self._done(line, "".join(said), was_cut, Event(
             "done", turn_id, trace_id, version=self.version,
             usage=usage | {"completion_tokens": len(said), "total_tokens": prompt + len(said)},
         ))
+        for part in _parts(done) if ask.tells_calls else ():
+            yield Event("text", turn_id, trace_id, calls=(part,))
+        yield done
 
     def _done(self, line: Line, said: str, was_cut: bool, event: Event) -> Event:
         calls = () if was_cut else line.calls
@@ -187,6 +191,19 @@ class ScriptedEngine:
         self.owners.append(owner)
         self.acts.append((what, about))
         return self.done.get(what, {})
+
+
+def _parts(done: Event) -> Iterator[dict[str, Any]]:
+    """The calls of a reply as they are told while it is made: three characters at a time."""
+    for index, call in enumerate((done.message or {}).get("tool_calls") or ()):
+        function, id = call["function"], call["id"]
+        try:
+            from_json(function["arguments"], finite=True)
+        except ValueError:
+            return  # told at the end, as it is
+        yield {"index": index, "id": id, "name": function["name"], "arguments": ""}
+        for at in range(0, len(function["arguments"]), 3):
+            yield {"index": index, "arguments": function["arguments"][at : at + 3]}
 
 
 def _token(index: int, word: str, ask: Ask) -> dict[str, Any]:

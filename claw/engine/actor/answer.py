@@ -19,6 +19,8 @@ class Answer:
     turn_id: str
     reports: bool = False
     """whether each token is told with its log-prob"""
+    tells_calls: bool = False
+    """whether tool calls are told piece by piece"""
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """bounded by the reply's max_tokens"""
     task: asyncio.Task[None] | None = None

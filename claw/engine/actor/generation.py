@@ -16,6 +16,7 @@ from claw.engine.actor.call import Call, Chunk, GenerationError
 from claw.engine.actor.chat import Chat
 from claw.engine.actor.ledger import Ledger
 from claw.engine.actor.policy import Policy
+from claw.engine.actor.told import Part, Told
 from claw.records import Completion, FinishReason, Message, Turn, TurnKind, TurnState
 from claw.sdk.app import EngineError
 
@@ -36,6 +37,7 @@ class Writer:
     def __init__(self, chat: Chat, answer: Answer, markup: parse.Markup, call: Call) -> None:
         self._chat, self._answer, self._markup, self._call = chat, answer, markup, call
         self._detok = chat.detokeniser()
+        self._told = Told() if answer.tells_calls and markup.calls == "hermes" else None
         self.text = ""
         """everything sampled so far, without the end-of-turn token and what follows a stop"""
         self._sent = 0
@@ -51,7 +53,11 @@ class Writer:
             self._version = int(chunk.versions[-1]) if len(chunk.versions) else self._version
         is_stopped = self._cut()
         tokens = [t for chunk in new for t in self._tokens(chunk)] if self._answer.reports else []
-        self._emit(parse.thought(self.text, self._markup), self._visible(is_stopped), tokens)
+        text = self._certain(is_stopped)
+        calls = [] if self._told is None else self._told.take(
+            parse.after_thinking(text, self._markup))
+        self._emit(parse.thought(self.text, self._markup), parse.visible(text, self._markup),
+                   tokens, calls)
         return is_stopped
 
     def end(self) -> None:
@@ -61,8 +67,15 @@ class Writer:
 
     def finish(self, finish: FinishReason) -> tuple[Message, FinishReason]:
         """Give out the rest and return the message and the finish reason."""
-        message, finish = parse.reply(self.text, self._markup, finish)
-        self._emit(message.get("reasoning_content") or "", message["content"] or "", [])
+        calls: list[Part] = []
+        if self._told is None:
+            message, finish = parse.reply(self.text, self._markup, finish)
+        else:
+            thought, body = parse.split_thinking(self.text, self._markup)
+            calls = self._told.take(body, is_whole=True)
+            message, finish = parse.made(
+                thought, self._told.content(body), self._told.calls, finish)
+        self._emit(message.get("reasoning_content") or "", message["content"] or "", [], calls)
         return message, finish
 
     def _cut(self) -> bool:
@@ -71,21 +84,24 @@ class Writer:
             self.text = self.text[: min(found)]
         return bool(found)
 
-    def _visible(self, is_stopped: bool) -> str:
-        text = self.text
-        if not is_stopped:
-            stops = self._call.sampling.stop
-            held = max((parse.overlap(text, s) for s in stops), default=0)
-            text = text[: len(text) - held]
-        return parse.visible(text, self._markup)
+    def _certain(self, is_stopped: bool) -> str:
+        """The text without what may be the start of a stop string."""
+        if is_stopped:
+            return self.text
+        stops = self._call.sampling.stop
+        held = max((parse.overlap(self.text, s) for s in stops), default=0)
+        return self.text[: len(self.text) - held]
 
-    def _emit(self, thought: str, content: str, tokens: list[dict[str, Any]]) -> None:
+    def _emit(
+        self, thought: str, content: str, tokens: list[dict[str, Any]], calls: list[Part]
+    ) -> None:
         new, thinking = content[self._sent :], thought[self._thought :]
         self._sent = max(self._sent, len(content))
         self._thought = max(self._thought, len(thought))
-        if new or thinking or tokens:
+        if new or thinking or tokens or calls:
+            more = {"calls": calls} if calls else {}
             self._answer.add("turn.text", text=new, reasoning=thinking, tokens=tokens,
-                             version=self._version)
+                             version=self._version, **more)
 
     def _tokens(self, chunk: Chunk) -> list[dict[str, Any]]:
         name = self._chat.token

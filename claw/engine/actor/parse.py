@@ -40,7 +40,13 @@ def call_id() -> str:
 def reply(text: str, markup: Markup, finish: FinishReason) -> tuple[Message, FinishReason]:
     """Return the assistant message of a whole reply and the finish reason a client gets."""
     thought, body = split_thinking(text, markup)
-    content, calls = _calls(body, markup)
+    return made(thought, *_calls(body, markup), finish)
+
+
+def made(
+    thought: str | None, content: str, calls: list[dict[str, Any]], finish: FinishReason
+) -> tuple[Message, FinishReason]:
+    """Put the parts of a whole reply together."""
     message: Message = {"role": "assistant", "content": content}
     if thought is not None:
         message["reasoning_content"] = thought
@@ -77,17 +83,22 @@ def thought(text: str, markup: Markup) -> str:
 def visible(text: str, markup: Markup) -> str:
     """Return the start of the reply's content that is certain already, while it streams."""
     markers = [CALL] if markup.calls == "hermes" else []
-    head = text.lstrip()
-    may_think = markup.starts_thinking or THINK.startswith(head[: len(THINK)])
-    if markup.thinks and may_think and THINK_END not in text:
-        return ""
-    _, body = split_thinking(text, markup)
+    body = after_thinking(text, markup)
     if markup.calls == "llama" and body.lstrip()[:1] in ("{", "<", ""):
         return ""
     for marker in markers:
         cut = body.find(marker)
         body = body[:cut] if cut >= 0 else body[: len(body) - overlap(body, marker)]
     return body
+
+
+def after_thinking(text: str, markup: Markup) -> str:
+    """Return what follows the thinking, empty while that may go on."""
+    head = text.lstrip()
+    may_think = markup.starts_thinking or THINK.startswith(head[: len(THINK)])
+    if markup.thinks and may_think and THINK_END not in text:
+        return ""
+    return split_thinking(text, markup)[1]
 
 
 def overlap(text: str, marker: str) -> int:
@@ -110,10 +121,10 @@ def _hermes(body: str) -> tuple[str, list[dict[str, Any]]]:
     calls: list[dict[str, Any]] = []
 
     def take(match: re.Match[str]) -> str:
-        call = _call(match[1], "arguments")
-        if call is None:
+        found = call(match[1], "arguments")
+        if found is None:
             return match[0]
-        calls.append(call)
+        calls.append(found)
         return ""
 
     return _CALL.sub(take, body), calls
@@ -122,13 +133,13 @@ def _hermes(body: str) -> tuple[str, list[dict[str, Any]]]:
 def _llama(body: str) -> tuple[str, list[dict[str, Any]]]:
     """The whole reply is one JSON call, or several divided by `;`."""
     text = body.strip().removeprefix(PYTHON_TAG).removesuffix("<|eom_id|>").strip()
-    whole = _call(text, "parameters")
-    parts = [whole] if whole else [_call(part, "parameters") for part in text.split(";")]
-    calls = [call for call in parts if call]
+    whole = call(text, "parameters")
+    parts = [whole] if whole else [call(part, "parameters") for part in text.split(";")]
+    calls = [part for part in parts if part]
     return ("", calls) if calls and len(calls) == len(parts) else (body, [])
 
 
-def _call(text: str, key: str) -> dict[str, Any] | None:
+def call(text: str, key: str) -> dict[str, Any] | None:
     """Read `{"name": ..., "<key>": {...}}`; None for what is no call."""
     try:
         value = from_json(text, strict=False, finite=True)

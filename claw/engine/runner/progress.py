@@ -4,6 +4,7 @@ Owns: messages `turn.*` -> events; hearing an answer again without saying it twi
 Does not own: waiting, sockets.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,9 @@ class Progress:
         self._said = ""
         self._thought = ""
         self._num_tokens = 0
+        self._told: list[dict[str, Any]] = []
+        """parts of calls that the reader has had"""
+        self._heard_calls = 0
         self._heard_text: str | None = None
         """while an answer is heard again: its text so far"""
         self._heard_thought = ""
@@ -54,7 +58,7 @@ class Progress:
         )
         if self._turn_id:
             self._start, self._heard_text, self._heard_tokens = None, "", 0
-            self._heard_thought = ""
+            self._heard_thought, self._heard_calls = "", 0
         return []
 
     def _on_text(self, message: Message) -> list[Event]:
@@ -63,13 +67,27 @@ class Progress:
         if self._heard_text is not None:
             thought = self._new_thought(thought)
             text, tokens = self._unheard(text, tokens)
-        if not text and not tokens and not thought:
+        calls = self._new_calls(message.get("calls", ()))
+        if not text and not tokens and not thought and not calls:
             return []
         self._said += text
         self._thought += thought
         self._num_tokens += len(tokens)
         first = self._take_start(message)
-        return [*first, Event("text", self._turn_id, text=text, reasoning=thought, tokens=tokens)]
+        return [*first, Event("text", self._turn_id, text=text, reasoning=thought, tokens=tokens,
+                              calls=calls)]
+
+    def _new_calls(self, parts: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+        """Leave out the parts that the reader has had; a call made anew has another id."""
+        new = []
+        for part in parts:
+            if self._heard_calls == len(self._told):
+                self._told.append(part)
+                new.append(part)
+            elif part != self._told[self._heard_calls]:
+                raise _restarted()
+            self._heard_calls += 1
+        return tuple(new)
 
     def _new_thought(self, thought: str) -> str:
         """Cut off the thinking that the reader has had."""
@@ -97,6 +115,8 @@ class Progress:
         if self._turn_id and message["turn_id"] != self._turn_id:
             raise _restarted()
         if self._heard_text is not None and not said.startswith(self._said.rstrip()):
+            raise _restarted()
+        if self._heard_calls < len(self._told):
             raise _restarted()
         first = self._take_start(message)
         return [*first, Event(

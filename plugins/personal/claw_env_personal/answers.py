@@ -12,7 +12,7 @@ from typing import Any
 from claw.sdk import EngineError, Event, Message
 
 from .errors import body_of
-from .pieces import CALL, TEXT, Pieces
+from .pieces import ARGUMENTS, CALL, TEXT, Pieces
 from .requests import ChatRequest
 
 PREFIX = "chatcmpl-"
@@ -81,20 +81,19 @@ class Chunks:
 
     def _of_piece(self, kind: str, piece: Any) -> Iterator[dict[str, Any]]:
         if kind == CALL:
-            yield from self._call(self._num_calls, piece)
             self._num_calls += 1
+            function = piece["function"]
+            yield self._call({"id": piece["id"], "type": "function",
+                              "function": {"name": function["name"], "arguments": ""}})
+            if function["arguments"]:
+                yield self._call({"function": {"arguments": function["arguments"]}})
+        elif kind == ARGUMENTS:
+            yield self._call({"function": {"arguments": piece}})
         else:
             yield self._delta({"content" if kind == TEXT else "reasoning_content": piece})
 
-    def _call(self, index: int, call: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        function = call["function"]
-        yield self._delta({"tool_calls": [{
-            "index": index, "id": call["id"], "type": "function",
-            "function": {"name": function["name"], "arguments": ""},
-        }]})
-        yield self._delta({"tool_calls": [
-            {"index": index, "function": {"arguments": function["arguments"]}}
-        ]})
+    def _call(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return self._delta({"tool_calls": [{"index": self._num_calls - 1} | fields]})
 
     def _delta(self, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
         return self._shell(

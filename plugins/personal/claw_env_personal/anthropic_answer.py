@@ -13,7 +13,7 @@ from claw.sdk.foreign_json import from_json
 
 from .answers import finish_of, usage_of
 from .errors import ANTHROPIC, body_of
-from .pieces import CALL, TEXT, Pieces, pieces_of
+from .pieces import ARGUMENTS, CALL, TEXT, Pieces, pieces_of
 
 _STOPS = {"length": "max_tokens", "tool_calls": "tool_use", "stop": "end_turn"}
 
@@ -38,7 +38,7 @@ class MessageEvents:
             used = {"input_tokens": event.usage.get("prompt_tokens", 0), "output_tokens": 0}
             yield {"type": "message_start", "message": self._message(event, [], None, used)}
         for kind, piece in self._pieces.of(event):
-            yield from self._call(piece) if kind == CALL else self._text(kind, piece)
+            yield from self._of_piece(kind, piece)
         if event.type == "done":
             yield from self._close()
             yield {"type": "message_delta", "usage": _used(event),
@@ -63,6 +63,14 @@ class MessageEvents:
             "usage": used,
         }
 
+    def _of_piece(self, kind: str, piece: Any) -> Iterator[dict[str, Any]]:
+        if kind == CALL:
+            yield from self._call(piece)
+        elif kind == ARGUMENTS:
+            yield self._input_delta(piece)
+        else:
+            yield from self._text(kind, piece)
+
     def _text(self, kind: str, piece: str) -> Iterator[dict[str, Any]]:
         if self._open != kind:
             yield from self._close()
@@ -77,10 +85,12 @@ class MessageEvents:
         self._open = CALL
         empty = _whole_block(CALL, call) | {"input": {}}
         yield self._on("content_block_start", content_block=empty)
-        said = json.dumps(_input(call))
-        yield self._on("content_block_delta", delta={
+        if call["function"]["arguments"]:
+            yield self._input_delta(json.dumps(_input(call)))
+
+    def _input_delta(self, said: str) -> dict[str, Any]:
+        return self._on("content_block_delta", delta={
             "type": "input_json_delta", "partial_json": said})
-        yield from self._close()
 
     def _close(self) -> Iterator[dict[str, Any]]:
         if self._open:

@@ -40,7 +40,7 @@ def chat_request(
     key, parent = kin_of(headers, body, messages)
     ask = Ask(
         messages, _tools(body), sampling_of(body), session, kind_of_turn(headers, body),
-        named_by=named_by, key=key, parent=parent,
+        named_by=named_by, key=key, parent=parent, tells_calls=_flag(body, "stream"),
     )
     return ChatRequest(
         ask, _flag(body, "stream"), _includes_usage(body), bool(body.get("logprobs")),

@@ -11,7 +11,7 @@ from typing import Any
 from claw.sdk import EngineError, Event
 
 from .answers import finish_of, usage_of
-from .pieces import CALL, TEXT, Pieces, pieces_of
+from .pieces import ARGUMENTS, CALL, TEXT, Pieces, pieces_of
 
 _STARTS = {"reasoning": "response.reasoning_text", "message": "response.output_text"}
 
@@ -28,7 +28,7 @@ class ResponseEvents:
         self._turn_id, self._number, self._version = "", 0, 0
         self._items: list[dict[str, Any]] = []
         self._open: dict[str, Any] | None = None
-        """the item that text is being added to"""
+        """the item that text or arguments are being added to"""
         self._pieces = Pieces()
 
     # --- streamed ----------------------------------------------------------------------------
@@ -40,7 +40,7 @@ class ResponseEvents:
             yield self._event("response.created", response=self._response("in_progress"))
             yield self._event("response.in_progress", response=self._response("in_progress"))
         for kind, piece in self._pieces.of(event):
-            yield from self._call(piece) if kind == CALL else self._text(kind, piece)
+            yield from self._of_piece(kind, piece)
         if event.type == "done":
             yield from self._close()
             response = self._ended(event)
@@ -50,6 +50,16 @@ class ResponseEvents:
         """Return what a stream says when it breaks off; clients raise it."""
         said = {"message": error.message, "code": error.code, "param": error.param}
         return self._event("error", **said, error=said | {"type": error.type})
+
+    def _of_piece(self, kind: str, piece: Any) -> Iterator[dict[str, Any]]:
+        if kind == CALL:
+            yield from self._call(piece)
+        elif kind == ARGUMENTS:
+            assert self._open is not None, "arguments follow their call"
+            self._open["arguments"] += piece
+            yield self._of_call("delta", delta=piece)
+        else:
+            yield from self._text(kind, piece)
 
     def _text(self, kind: str, piece: str) -> Iterator[dict[str, Any]]:
         name = "message" if kind == TEXT else "reasoning"
@@ -67,26 +77,28 @@ class ResponseEvents:
         item = self._open
         if item is None:
             return
-        [part], name = item["content"], item["type"]
-        yield self._of_part(f"{_STARTS[name]}.done", text=part["text"], **_no_logprobs(name))
-        yield self._of_part("response.content_part.done", part=part)
-        yield from self._done(item)
+        if item["type"] == "function_call":
+            yield self._of_call("done", arguments=item["arguments"], name=item["name"])
+        else:
+            [part], name = item["content"], item["type"]
+            yield self._of_part(f"{_STARTS[name]}.done", text=part["text"], **_no_logprobs(name))
+            yield self._of_part("response.content_part.done", part=part)
+        yield self._event("response.output_item.done", item=item, output_index=len(self._items))
+        self._items.append(item)
         self._open = None
 
     def _call(self, call: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from self._close()
-        item, at = self._call_item(call), len(self._items)
-        yield self._event("response.output_item.added", output_index=at,
-                          item=item | {"arguments": "", "status": "in_progress"})
-        about = {"item_id": item["id"], "output_index": at}
-        name = "response.function_call_arguments"
-        yield self._event(f"{name}.delta", delta=item["arguments"], **about)
-        yield self._event(f"{name}.done", arguments=item["arguments"], name=item["name"], **about)
-        yield from self._done(item)
+        self._open = self._call_item(call)
+        yield self._event("response.output_item.added", output_index=len(self._items),
+                          item=self._open | {"arguments": "", "status": "in_progress"})
+        if said := self._open["arguments"]:
+            yield self._of_call("delta", delta=said)
 
-    def _done(self, item: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        yield self._event("response.output_item.done", item=item, output_index=len(self._items))
-        self._items.append(item)
+    def _of_call(self, what: str, **fields: Any) -> dict[str, Any]:
+        assert self._open is not None, "a call is open"
+        return self._event(f"response.function_call_arguments.{what}", item_id=self._open["id"],
+                           output_index=len(self._items), **fields)
 
     def _of_part(self, type: str, **fields: Any) -> dict[str, Any]:
         assert self._open is not None, "a part has an open item"

@@ -71,6 +71,17 @@ def test_the_events_of_a_stream_come_in_the_order_of_the_contract(client_of):
     assert [e.index for e in events if e.type == "content_block_start"] == [0, 1]
 
 
+def test_the_input_of_a_tool_streams_in_pieces(client_of):
+    client, _ = client_of(CALLS)
+    events = list(client.messages.create(**asked(tools=TOOLS, stream=True)))
+    starts = [e.content_block for e in events if e.type == "content_block_start"]
+    assert [(b.name, b.input) for b in starts if b.type == "tool_use"] == [("read", {})] * 2
+    pieces = [(e.index, e.delta.partial_json) for e in events
+              if e.type == "content_block_delta" and e.delta.type == "input_json_delta"]
+    assert [at for at, _ in pieces] == [2] * 6 + [3] * 6
+    assert "".join(said for at, said in pieces if at == 3) == '{"path": "b.txt"}'
+
+
 def test_what_the_client_sends_back_is_one_turn_of_ours_and_the_results_first(client_of):
     client, engine = client_of(CALLS, "Done.")
     first = client.messages.create(**asked(tools=TOOLS))

@@ -115,6 +115,26 @@ def test_two_tool_calls_stream_with_their_indices(client_of):
     assert engine.asks[0].tools == TOOLS
 
 
+def test_a_call_streams_its_name_first_and_its_arguments_in_pieces(client_of):
+    client, _ = client_of(TWO_CALLS)
+    parts = [p for c in chat(client, tools=TOOLS, stream=True)
+             for p in c.choices[0].delta.tool_calls or ()]
+    heads = [p for p in parts if p.id]
+    assert [(h.index, h.type, h.function.name, h.function.arguments) for h in heads] == [
+        (0, "function", "read", ""), (1, "function", "read", "")]
+    assert parts.index(heads[1]) > 3, "the arguments of the first came in several pieces"
+    assert all(p.function.name is None and p.type is None for p in parts if not p.id)
+
+
+def test_the_clients_own_stream_helper_builds_two_calls_with_arguments(client_of):
+    client, _ = client_of(TWO_CALLS)
+    with client.chat.completions.stream(
+        model="claw-policy", messages=[{"role": "user", "content": "hello"}], tools=TOOLS,
+    ) as stream:
+        calls = stream.get_final_completion().choices[0].message.tool_calls
+    assert [c.function.arguments for c in calls] == ['{"path": "a.txt"}', '{"path": "b.txt"}']
+
+
 def test_two_tool_calls_in_one_piece(client_of):
     client, _ = client_of(TWO_CALLS)
     choice = chat(client, tools=TOOLS).choices[0]

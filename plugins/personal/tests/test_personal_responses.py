@@ -66,6 +66,9 @@ def test_a_stream_tells_thinking_text_and_two_calls_in_their_own_items(client_of
     assert (thought, text) == ("Which file?", "I look.")
     said = [e.arguments for e in events if e.type == "response.function_call_arguments.done"]
     assert said == ['{"path": "a.txt"}', '{"path": "b.txt"}']
+    pieces = [(e.output_index, e.delta) for e in events
+              if e.type == "response.function_call_arguments.delta"]
+    assert len(pieces) == 12 and "".join(d for at, d in pieces if at == 3) == said[1]
     whole = events[-1].response
     assert events[-1].type == "response.completed" and whole.output_text == "I look."
     assert [item.type for item in whole.output] == [

@@ -147,6 +147,48 @@ def test_a_retry_gets_the_same_turn_and_is_not_sampled_twice(play):
     play(run)
 
 
+CALLS = ('I look. <tool_call>{"name": "ls", "arguments": {"p": "a.txt"}}</tool_call>\n'
+         '<tool_call>{"name": "ls", "arguments": {"p": "b')
+
+
+@pytest.mark.parametrize("step", [1, 4])
+def test_calls_are_told_while_they_are_made_and_recorded_as_they_were_told(play, step):
+    tools = [{"type": "function", "function": {"name": "ls", "parameters": {}}}]
+
+    async def run(s):
+        s.worker.reply, s.worker.step, s.worker.pace_s = lambda _: CALLS, step, 0.01
+        asked = {"tools": tools, "sampling": {"max_tokens": 300}}
+        done = await s.runner.say([user("look")], tells_calls=True, **asked)
+        said = s.runner.of("turn.text")
+        parts = [p for m in said for p in m.get("calls") or ()]
+        assert len(parts) > 6 and parts[0] | {"id": ""} == {
+            "index": 0, "id": "", "name": "ls", "arguments": ""}
+        assert "".join(m["text"] for m in said) == "I look. "
+        calls = done["message"]["tool_calls"]
+        for i, arguments in enumerate(['{"p": "a.txt"}', '{"p": "b']):
+            mine = [p for p in parts if p["index"] == i]
+            assert "".join(p["arguments"] for p in mine) == arguments
+            assert calls[i]["function"] == {"name": "ls", "arguments": arguments}
+            assert calls[i]["id"] == mine[0]["id"]
+        journal = Journal(s.run_dir, read_only=True)
+        try:
+            turn = journal.turn(done["turn_id"])
+            assert turn.reply == done["message"]
+            assert s.worker.chat.decode(turn.completion.ids) == CALLS + "<|im_end|>"
+        finally:
+            journal.close()
+        results = [{"role": "tool", "tool_call_id": c["id"], "content": "no"} for c in calls]
+        s.worker.reply = lambda _: "Done."
+        after = await s.runner.say([user("look"), done["message"], *results],
+                                   tells_calls=True, **asked)
+        assert after["trace_id"] == done["trace_id"]
+        plain = await s.runner.say([user("look again")], **asked)
+        assert "calls" not in s.runner.of("turn.text", id=plain.id)[0].fields
+    play(run)
+
+
+
+
 def test_side_turns_and_episodes_of_nobody_are_answered_but_not_trained(play):
     async def run(s):
         done = await s.runner.say([user("make a title")], kind="side")

@@ -217,6 +217,39 @@ def test_an_answer_that_is_told_again_is_heard_once(address, words):
     run(work())
 
 
+HEAD = {"index": 0, "id": "callA", "name": "ls", "arguments": ""}
+MORE = {"index": 0, "arguments": "{}"}
+
+
+def told_calls(m, *parts):
+    return Message("turn.text", m.id, {"text": "", "calls": list(parts)})
+
+
+def test_calls_that_are_told_again_are_heard_once(address):
+    async def work():
+        events = await told_twice(
+            address, lambda m: [start(m), text(m, "one"), told_calls(m, HEAD)],
+            lambda m: [start(m), text(m, "one"), told_calls(m, HEAD), told_calls(m, MORE),
+                       *text_answer(m, "one")[-1:]])
+        assert [part for e in events for part in e.calls] == [HEAD, MORE]
+        assert events[-1].type == "done"
+
+    run(work())
+
+
+@pytest.mark.parametrize("parts", [[], [HEAD | {"id": "callB"}]])
+def test_a_call_that_is_made_anew_cannot_be_continued(address, parts):
+    async def work():
+        with pytest.raises(EngineError) as failed:
+            await told_twice(
+                address, lambda m: [start(m), text(m, "one"), told_calls(m, HEAD)],
+                lambda m: [start(m), text(m, "one"), told_calls(m, *parts),
+                           *text_answer(m, "one")[-1:]])
+        assert failed.value.status == 503
+
+    run(work())
+
+
 def test_thinking_that_is_told_again_is_heard_once(address):
     def thinking(message, words):
         return Message("turn.text", message.id, {"text": "", "reasoning": words, "tokens": []})
