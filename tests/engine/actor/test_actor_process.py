@@ -182,7 +182,9 @@ def test_calls_are_told_while_they_are_made_and_recorded_as_they_were_told(play,
         after = await s.runner.say([user("look"), done["message"], *results],
                                    tells_calls=True, **asked)
         assert after["trace_id"] == done["trace_id"]
+        s.worker.reply = lambda _: CALLS
         plain = await s.runner.say([user("look again")], **asked)
+        assert len(plain["message"]["tool_calls"]) == 1, "what breaks off unseen stays text"
         assert "calls" not in s.runner.of("turn.text", id=plain.id)[0].fields
     play(run)
 

@@ -228,10 +228,10 @@ def told_calls(m, *parts):
 def test_calls_that_are_told_again_are_heard_once(address):
     async def work():
         events = await told_twice(
-            address, lambda m: [start(m), text(m, "one"), told_calls(m, HEAD)],
-            lambda m: [start(m), text(m, "one"), told_calls(m, HEAD), told_calls(m, MORE),
+            address, lambda m: [start(m), text(m, "one"), told_calls(m, HEAD, MORE)],
+            lambda m: [start(m), text(m, "one"), told_calls(m, HEAD), told_calls(m, MORE, MORE),
                        *text_answer(m, "one")[-1:]])
-        assert [part for e in events for part in e.calls] == [HEAD, MORE]
+        assert [part for e in events for part in e.calls] == [HEAD, MORE, MORE]
         assert events[-1].type == "done"
 
     run(work())
