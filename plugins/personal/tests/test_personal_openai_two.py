@@ -3,10 +3,15 @@
 import subprocess
 from pathlib import Path
 
+import openai
 import pytest
 
 HERE = Path(__file__).parent
 FILES = ("test_personal_client.py", "test_personal_responses.py")
+
+
+def test_the_tests_of_the_client_run_here_with_openai_3():
+    assert openai.__version__.startswith("3.")
 
 
 @pytest.mark.real

@@ -3,7 +3,8 @@
 import math
 
 import pytest
-from claw_env_personal.answers import finish_of, logprobs_of
+from claw_env_personal.answers import Chunks, finish_of, logprobs_of
+from claw_env_personal.requests import chat_request
 from test_personal_requests import refusal
 
 from claw.sdk import EngineError, Event, Person, registry
@@ -228,3 +229,18 @@ def test_a_key_opens_the_routes_of_its_scopes_and_no_others(endpoint, scopes, op
     for path in ("/v1/models", "/v1/status"):
         assert made.ask("GET", path).status_code == 200
     assert made.engine.asks == [] and made.engine.votes == []
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_the_log_probs_of_an_event_with_calls_come_once_and_with_all_its_parts(is_told):
+    part = {"index": 0, "id": "callA", "name": "read", "arguments": '{"a'}
+    token = {"id": 1, "token": "x", "logprob": -0.5, "top": []}
+    event = Event("text", "turn_1", text="I look. ", tokens=(token, token),
+                  calls=(part,) if is_told else ())
+    request = chat_request({"messages": [{"role": "user", "content": "x"}], "stream": True,
+                            "logprobs": True}, {}, ["m"])
+    choices = [c["choices"][0] for c in Chunks(request, "m").of(event)]
+    told = [len(c["logprobs"]["content"]) for c in choices if c["logprobs"]]
+    assert told == [2]
+    assert [bool(c["delta"].get("tool_calls")) for c in choices].count(True) == 2 * is_told
+    assert "".join(c["delta"].get("content") or "" for c in choices) == "I look. "

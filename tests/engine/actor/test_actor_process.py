@@ -191,6 +191,69 @@ def test_calls_are_told_while_they_are_made_and_recorded_as_they_were_told(play,
 
 
 
+LS = [{"type": "function", "function": {"name": "ls", "parameters": {}}}]
+ONE_CALL = '<tool_call>{"name": "ls", "arguments": {"p": "a"}}</tool_call>'
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_each_sampled_token_has_its_log_prob_though_it_is_part_of_a_call(play, chat, is_told):
+    async def run(s):
+        s.worker.reply, s.worker.step, s.worker.pace_s = lambda _: f"So {ONE_CALL}", 3, 0.005
+        done = await s.runner.say([user("look")], tools=LS, tells_calls=is_told,
+                                  sampling={"max_tokens": 200, "logprobs_k": 2})
+        tokens = [t for m in s.runner.of("turn.text") for t in m["tokens"]]
+        ids = chat.encode(f"So {ONE_CALL}<|im_end|>").tolist()
+        assert [t["id"] for t in tokens] == ids, "markers and the end of the turn too"
+        assert {t["logprob"] for t in tokens} == {-0.5}
+        assert min(len(t["top"]) for t in tokens) >= 2
+        assert done["usage"]["completion_tokens"] == len(ids)
+        journal = Journal(s.run_dir, read_only=True)
+        try:
+            assert journal.turn(done["turn_id"]).completion.ids.tolist() == ids
+        finally:
+            journal.close()
+    play(run)
+
+
+def test_two_tool_results_follow_the_sampled_ids_with_nothing_between_them(play, chat):
+    async def run(s):
+        s.worker.reply = lambda _: ONE_CALL + ONE_CALL
+        asked = {"tools": LS, "sampling": {"max_tokens": 200}}
+        done = await s.runner.say([user("look")], **asked)
+        calls = done["message"]["tool_calls"]
+        results = [{"role": "tool", "tool_call_id": c["id"], "content": f"result {i}"}
+                   for i, c in enumerate(calls)]
+        s.worker.reply = lambda _: "Done."
+        after = await s.runner.say([user("look"), done["message"], *results], **asked)
+        first, second = s.worker.of("generate")
+        known = [*first.arrays["prompt_ids"], *chat.encode(f"{ONE_CALL}{ONE_CALL}<|im_end|>")]
+        ids = second.arrays["prompt_ids"].tolist()
+        assert ids[: len(known)] == known and after["trace_id"] == done["trace_id"]
+        assert chat.decode(ids[len(known) :]) == (
+            "\n<|im_start|>tool\nresult 0<|im_end|>\n<|im_start|>tool\nresult 1<|im_end|>\n"
+            "<|im_start|>assistant\n")
+    play(run)
+
+
+def test_a_tool_output_that_does_not_fit_is_refused_and_the_conversation_goes_on(play):
+    async def run(s):
+        s.worker.reply = lambda _: ONE_CALL
+        asked = {"tools": LS, "sampling": {"max_tokens": 100}}
+        done = await s.runner.say([user("look")], **asked)
+        [call] = done["message"]["tool_calls"]
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "x " * 100_000}
+        begun = [user("look"), done["message"]]
+        long = await s.runner.say([*begun, result], **asked)
+        assert (long.type, long["code"]) == ("turn.error", "context_length_exceeded")
+        assert "maximum context length is 1024 tokens" in long["message"]
+        assert len(s.worker.of("generate")) == 1, "nothing was sampled for it"
+        s.worker.reply = lambda _: "Two files."
+        short = await s.runner.say([*begun, result | {"content": "a b"}], **asked)
+        assert short["message"]["content"] == "Two files."
+        assert short["trace_id"] == done["trace_id"]
+    play(run)
+
+
 def test_side_turns_and_episodes_of_nobody_are_answered_but_not_trained(play):
     async def run(s):
         done = await s.runner.say([user("make a title")], kind="side")

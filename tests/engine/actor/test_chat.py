@@ -108,6 +108,27 @@ def test_a_template_that_strips_thinking_makes_a_branch(tmp_path):
     assert after.ids.tolist() == chat.prompt(messages).ids.tolist()
 
 
+LOOPS_LAST = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
+    "{% if message.role == 'tool' %}{{ ' (new)' if loop.last else ' (old)' }}{% endif %}"
+    "<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_a_template_that_marks_the_last_tool_result_is_rendered_anew_when_it_is_not_last(tmp_path):
+    chat = Chat(make_model(tmp_path, LOOPS_LAST))
+    messages = [user("look"), said("I look."), {"role": "tool", "content": "bin"}]
+    prompt = chat.prompt(messages)
+    assert "bin (new)" in chat.decode(prompt.ids)
+    known, _ = reply_of(chat, prompt, "One file.")
+    longer = [*messages, said("One file."), user("sure?")]
+    after = chat.prompt(longer, known=known, raw={3: "One file."})
+    assert after.rule == "whole: the template changes the history"
+    assert after.ids.tolist() == chat.encode(chat.render(longer)).tolist()
+    assert "bin (old)" in chat.decode(after.ids)
+
+
 def test_an_edited_history_is_rendered_anew(chat):
     prompt = chat.prompt([user("one")])
     known, _ = reply_of(chat, prompt, "answer")
