@@ -21,6 +21,8 @@ Part = dict[str, Any]
 _HEAD = re.compile(
     r'<tool_call>\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"(?:arguments|parameters)"\s*:\s*'
     r"(?=\{)")
+ESCAPE = 7
+"""characters after a backslash until it is known whether it began a sound escape"""
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -132,6 +134,8 @@ class _Arguments:
     is_in_string: bool = False
     is_escaped: bool = False
     is_over: bool = False
+    num_open: int = 0
+    """characters that an escape may still go wrong in"""
 
     def add(self, text: str) -> str:
         """Return what of `text` belongs to the object; nothing more after what is no JSON."""
@@ -140,7 +144,8 @@ class _Arguments:
         for c in text:
             if self.is_over:
                 break
-            is_plain = is_plain and self.is_in_string and c not in '\\"'
+            is_plain = is_plain and self.is_in_string and c not in '\\"' and not self.num_open
+            self.num_open = ESCAPE if c == "\\" else max(0, self.num_open - 1)
             made.append(self._string(c) if self.is_in_string else self._outside(c))
         new = "".join(made)
         if not is_plain and not _is_start_of_json(self.said + new):

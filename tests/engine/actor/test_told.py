@@ -61,6 +61,7 @@ def test_nothing_of_a_marker_is_ever_told_as_an_argument(step):
     ('<tool_call>{"name": "a", "arguments": {"p": 1</tool_call>', '{"p": 1'),
     ('<tool_call>{"name": "a", "arguments": {"p": }}</tool_call>', '{"p": '),
     ('<tool_call>{"name": "a", "arguments": {"p": [1}}</tool_call>', '{"p": [1'),
+    ('<tool_call>{"name": "a", "arguments": {"p": "\\x"}}</tool_call>', '{"p": "\\'),
     ('<tool_call>{"name": "a", "arguments": {"p": NaN}}</tool_call>', '{"p": '),
 ])
 def test_a_call_that_breaks_off_keeps_what_was_told_and_leaves_no_markup_as_text(body, arguments):
