@@ -45,6 +45,7 @@ class Worker:
     """requests it takes at once: slots and its own queue"""
     seen: float
     versions: list[list[Any]] = field(default_factory=list)
+    """[owner, adapter, number] of each that it can give, as it says"""
     calls: dict[str, Call] = field(default_factory=dict)
     """by wire id"""
     tokens_per_s: float = 0.0
@@ -55,9 +56,20 @@ class Worker:
     def load(self) -> float:
         return len(self.calls) / max(self.room, 1)
 
+    def __post_init__(self) -> None:
+        self.serve(self.versions)
+
+    def serve(self, versions: list[list[Any]]) -> None:
+        """Learn what it can give; looked up for every request, so kept by owner."""
+        numbers: dict[tuple[str, str], int] = {}
+        for owner, adapter, number in versions:
+            key = (owner, adapter)
+            numbers[key] = max(int(number), numbers.get(key, 0))
+        self.versions, self._numbers = versions, numbers
+
     def number(self, owner: str, adapter: str) -> int:
         """The version that it gives to new requests."""
-        return max((int(n) for o, a, n in self.versions if (o, a) == (owner, adapter)), default=0)
+        return self._numbers.get((owner, adapter), 0)
 
 
 class Policy:
@@ -177,11 +189,13 @@ class Policy:
         Workers with an older version than others have are asked only when those are full: what
         they sample is older than it need be.
         """
-        newest = max(w.number(call.owner, call.adapter) for w in free)
-        free = [w for w in free if w.number(call.owner, call.adapter) == newest]
-        least = min(free, key=lambda w: w.load)
+        numbers = [w.number(call.owner, call.adapter) for w in free]
+        newest = max(numbers)
+        fresh = [w for w, number in zip(free, numbers, strict=True) if number == newest]
+        least = next((w for w in fresh if not w.calls), None) or min(fresh, key=lambda w: w.load)
         held = self.workers.get(self._sticky.get(call.session, b""))
-        chosen = held if held in free and held.load <= least.load + MUCH_BUSIER else least
+        is_fit = held in fresh and held.load <= least.load + MUCH_BUSIER
+        chosen = held if held is not None and is_fit else least
         if call.session:
             self._sticky[call.session] = chosen.peer
             self._sticky.move_to_end(call.session)
@@ -233,7 +247,7 @@ class Policy:
         if worker is None:  # taken for dead while it stood still, though its connection held
             await self._send(peer, Message("worker.who"))
             return
-        worker.versions = list(message.get("versions") or [])
+        worker.serve(list(message.get("versions") or []))
         worker.tokens_per_s = float(message.get("tokens_per_s") or 0.0)
 
     async def _silence(self, peer: bytes, wire_id: str) -> None:
