@@ -61,6 +61,16 @@ def needs_sqlcipher() -> None:
 
 
 @pytest.fixture(scope="session")
+def needs_ray() -> None:
+    """Ray, and a mount namespace for nodes that do not see each other's folders."""
+    if importlib.util.find_spec("ray") is None:
+        missing("Ray", "it is not installed; pip install 'claw-rl[ray]'")
+    done = subprocess.run(["unshare", "-m", "true"], capture_output=True, text=True)
+    if done.returncode:
+        missing("a mount namespace", f"nodes of their own need one: {done.stderr.strip()}")
+
+
+@pytest.fixture(scope="session")
 def bits_path() -> str:
     """A PYTHONPATH with bitsandbytes: the folder of tools/install_bits.sh, or $CLAW_BITS."""
     folder = Path(os.environ.get("CLAW_BITS") or Path(__file__).parent / ".bits")

@@ -38,6 +38,8 @@ OpenClaw = Annotated[bool, typer.Option(
     "--openclaw", help="Print the configuration block for OpenClaw when ready.")]
 Preset = Annotated[str, typer.Option(
     help="Settings for a card that serves and trains: 8gb, 16gb, 24gb or 80gb.")]
+Cluster = Annotated[str, typer.Option(
+    help="ray: place workers and environments on the nodes of a Ray cluster.")]
 Run = Annotated[str, typer.Option("--run", "-r", help="Run folder or name; default: the newest.")]
 
 Held = Annotated[list[str] | None, typer.Argument(
@@ -58,13 +60,17 @@ def train(
     words: Words = None, plugin: PluginName = "", model: Model = "",
     resume: Annotated[Path | None, typer.Option(help="Continue this run folder.")] = None,
     trace_hooks: Annotated[bool, typer.Option(help="Log every hook call of the plugin.")] = False,
-    openclaw: OpenClaw = False, preset: Preset = "",
+    openclaw: OpenClaw = False, preset: Preset = "", cluster: Cluster = "",
 ) -> None:
     """Serve a policy and train it from what happens next."""
     from claw.engine.report import play
 
-    play(words or [], plugin=plugin, model=model, resume=resume, trace_hooks=trace_hooks,
+    play(_on(cluster, words), plugin=plugin, model=model, resume=resume, trace_hooks=trace_hooks,
          for_openclaw=openclaw, preset=preset)
+
+
+def _on(cluster: str, words: list[str] | None) -> list[str]:
+    return [*(words or []), *([f"cluster.kind='{cluster}'"] if cluster else [])]
 
 
 @app.command()

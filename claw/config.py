@@ -65,7 +65,7 @@ class WorkerConfig(Section):
     kind: Literal["transformers", "sglang", "scripted"] = "transformers"
     """`sglang` needs an environment of its own (see [sglang]); `scripted` answers by rule and needs
     no weights: for tests of everything around a model"""
-    count: int = Field(1, ge=1, le=64)
+    count: int = Field(1, ge=1, le=1024)
     """worker processes"""
     slots: int = Field(16, ge=1)
     """replies sampled at once in one batch; more wait in a bounded queue"""
@@ -381,6 +381,31 @@ class WireConfig(Section):
     no progress for longer is killed and started again"""
 
 
+class ClusterConfig(Section):
+    """Workers and environments on the nodes of a cluster (docs/cluster.md)."""
+
+    kind: Literal["none", "ray"] = "none"
+    """`ray` places rollout workers and runners on its nodes; needs the extra `ray`, wire.address
+    and wire.keys; the command line's --cluster"""
+    address: str = ""
+    """the cluster's head, HOST:6379; empty: the cluster that this machine is a node of"""
+    host: str = ""
+    """where the nodes reach this machine; empty: the host of wire.address, and where that is
+    0.0.0.0 the address by which Ray knows this machine"""
+    worker_resources: dict[str, float] = {"CPU": 1.0}
+    """what Ray keeps free for one worker: CPU, GPU, memory (bytes), or a name that nodes were
+    started with"""
+    runner_resources: dict[str, float] = {"CPU": 1.0}
+    """likewise for one runner"""
+    runners: int = Field(1, ge=0, le=256)
+    """runners that are placed; 0: one, on this machine. A plugin with an app stays here always"""
+    place_s: float = Field(120.0, gt=0)
+    """seconds within which a place must be found; a run ends then, or, if one was lost, goes on
+    without it and asks again"""
+    start_s: float = Field(600.0, gt=0)
+    """seconds that finding the model on a node may take"""
+
+
 class JournalConfig(Section):
     """The file that holds all that was said (docs/security.md)."""
 
@@ -432,6 +457,7 @@ class RunConfig(Section):
     gate: GateConfig = GateConfig()
     better: BetterConfig = BetterConfig()
     wire: WireConfig = WireConfig()
+    cluster: ClusterConfig = ClusterConfig()
     journal: JournalConfig = JournalConfig()
     track: TrackConfig = TrackConfig()
     plugin: dict[str, dict[str, Any]] = {}
@@ -512,10 +538,30 @@ def conflicts(c: RunConfig) -> list[str]:
     if c.lora.quantize != "none" and c.worker.kind == "sglang":
         found.append("lora.quantize has no effect on worker.kind sglang, whose base weights would "
                      "differ from the trainer's; use worker.kind = \"transformers\"")
+    found += _cluster_conflicts(c)
     if c.loss.subset != "student" and c.train.method in ("grpo", "opd-sampled", "combined"):
         found.append(f"loss.subset has no effect: train.method {c.train.method} uses no top-k")
     if c.loss.gap_weight != "student" and c.train.method in ("grpo", "opd-sampled", "combined"):
         found.append(f"loss.gap_weight has no effect: train.method {c.train.method} uses no top-k")
+    return found
+
+
+def _cluster_conflicts(c: RunConfig) -> list[str]:
+    if c.cluster.kind == "none":
+        return ([] if c.cluster == ClusterConfig() else
+                ["[cluster] has no effect: cluster.kind is \"none\""])
+    found = []
+    if not c.wire.address.startswith("tcp://") or not c.wire.keys:
+        found.append("cluster.kind = \"ray\" needs wire.address = tcp://HOST:PORT, which the nodes "
+                     "reach, and wire.keys (claw keys FOLDER)")
+    if c.cluster.address.startswith("ray://"):
+        found.append("cluster.address is the head's HOST:PORT: this machine must be a node itself "
+                     "(ray start --address=HEAD:6379 --num-cpus=0)")
+    for name in ("worker_resources", "runner_resources"):
+        if any(not 0 <= value < 1e15 for value in getattr(c.cluster, name).values()):
+            found.append(f"cluster.{name} are numbers from 0 on")
+    if not c.rollout.host and c.cluster.runners != ClusterConfig().runners:
+        found.append("cluster.runners has no effect: rollout.host is false")
     return found
 
 

@@ -10,6 +10,7 @@ checkpoints hold all it needs. One that keeps dying ends the run with the last l
 child ends when its launcher is gone.
 """
 
+import functools
 import json
 import logging
 import os
@@ -122,6 +123,9 @@ class Launcher:
         self.key = run.api_key(_given_key(config))
         self.children: dict[str, Child] = {}
         self._stopping = self._serves = False
+        self.cluster: Any = None
+        """where processes are placed; None: all of them are here"""
+        self._noted: dict[str, dict[str, Any]] = {}
 
     # --- start -------------------------------------------------------------------------------
 
@@ -131,21 +135,60 @@ class Launcher:
             name: self._address(name, i)
             for i, name in enumerate(("workers", "runners", "trainer", "versions", "weights"))
         }
+        if self.config.cluster.kind == "ray":
+            from claw.engine.cluster.cluster import Cluster  # Ray is an extra
+
+            assert self.keys is not None, "a cluster without keys is refused by the settings"
+            self.cluster = Cluster(self.config, self.keys)
         for name, module, spec in self._specs():
-            file = self.run.write_json(f"specs/{name}.json", spec)
-            # what the engine writes is its owner's; a plugin's files may be for a sandbox's users
-            child = Child(name, module, file, self.run.path / "logs" / f"{name}.log",
-                          self.run.lock, environment(self.config, name),
-                          -1 if name == "runner" else 0o077)
+            child = self._child(name, module, spec)
             self.children[name] = child
             child.start()
         faults.at("launcher.addresses.before")
         self.run.write_json("run.json", {
             "pid": os.getpid(), "addresses": self._addresses,
             "sockets": str(self.run.sockets), "started": time.time(),
-            "processes": {n: c.popen.pid for n, c in self.children.items() if c.popen},
+            "processes": self._pids(), "placed": self._places_of(),
         })
         faults.at("launcher.addresses.after")
+
+    def _child(self, name: str, module: str, spec: dict[str, Any]) -> Child:
+        log_file = self.run.path / "logs" / f"{name}.log"
+        kind = name.partition("-")[0]
+        if self.cluster is not None and kind in ("worker", "runner")[:1 + self._places]:
+            return self._placed(name, module, spec, log_file)
+        file = self.run.write_json(f"specs/{name}.json", spec)
+        # what the engine writes is its owner's; a plugin's files may be for a sandbox's users
+        return Child(name, module, file, log_file, self.run.lock, environment(self.config, name),
+                     -1 if name == "runner" else 0o077)
+
+    def _placed(self, name: str, module: str, spec: dict[str, Any], log_file: Path) -> Child:
+        from claw.engine.cluster.placed import PlacedChild
+
+        for link in {"actor", "versions", "weights"} & set(spec):
+            spec[link] = self.cluster.reached(spec[link])
+        spec.pop("api_key_file", None)  # of an app, which is not placed
+        file = self.run.write_json(f"specs/{name}.json", spec)
+        cluster = self.config.cluster
+        is_worker = name.startswith("worker")
+        return PlacedChild(
+            name, module, file, log_file, cluster=self.cluster,
+            resources=cluster.worker_resources if is_worker else cluster.runner_resources,
+            ready=self._ready_file if name == "runner" else None,
+        )
+
+    @functools.cached_property
+    def _places(self) -> bool:
+        """Whether runners go to the nodes: people find an app where the launcher is."""
+        from claw.sdk import registry
+
+        return self.config.cluster.runners > 0 and not registry.load(
+            self.config.plugin_name).has("claw_app")
+
+    def _pids(self) -> dict[str, int]:
+        """Of the processes on this machine."""
+        here = {n: c for n, c in self.children.items() if isinstance(c.popen, subprocess.Popen)}
+        return {n: c.popen.pid for n, c in here.items() if c.popen}
 
     def _specs(self) -> list[tuple[str, str, dict[str, Any]]]:
         a, run_dir = self._addresses, str(self.run.path)
@@ -168,13 +211,20 @@ class Launcher:
                 "actor": a["trainer"], "versions": a["versions"], "weights": a["weights"],
                 "resume": self.resume,
             }))
-        if self.hosts:
-            specs.append(("runner", "claw.engine.runner", started | {
+        for name in self._runners():
+            specs.append((name, "claw.engine.runner", started | {
                 "actor": a["runners"],
-                "api_key_file": str(self.run.path / "api_key"), "ready": str(self._ready_file),
+                "api_key_file": str(self.run.path / "api_key"),
+                "ready": str(self._ready_file) if name == "runner" else "",
                 "trace_hooks": self.trace_hooks,
             }))
         return specs
+
+    def _runners(self) -> list[str]:
+        if not self.hosts:
+            return []
+        count = self.config.cluster.runners if self.cluster is not None and self._places else 1
+        return ["runner", *(f"runner-{i}" for i in range(1, count))]
 
     @property
     def runners(self) -> str:
@@ -249,6 +299,7 @@ class Launcher:
                     child.deaths.pop()
                     log.error("%s cannot be started: %s; again when there is room", child.name,
                               error)
+        self._note_places()
 
     @faults.around("launcher.restart")
     def _revive(self, child: Child) -> None:
@@ -270,13 +321,24 @@ class Launcher:
         self._mark_resume(child)
         self._keep_port(child)
         child.start()
-        pids = {n: c.popen.pid for n, c in self.children.items() if c.popen}
-        self.run.write_json("run.json", self.run.read_json("run.json") | {"processes": pids})
+        about = self.run.read_json("run.json")
+        self.run.write_json("run.json", about | {"processes": self._pids()})
+
+    def _note_places(self) -> None:
+        """Say in the run folder where placed processes are, whenever that changes."""
+        if self.cluster is not None and (places := self._places_of()) != self._noted:
+            self._noted = places
+            self.run.write_json("run.json", self.run.read_json("run.json") | {"placed": places})
+
+    def _places_of(self) -> dict[str, dict[str, Any]]:
+        placed = {n: c.popen for n, c in self.children.items()
+                  if c.popen is not None and not isinstance(c.popen, subprocess.Popen)}
+        return {n: {"node": p.node, "host": p.host, "pid": p.pid} for n, p in placed.items()}
 
     def _may_end(self, child: Child) -> bool:
         """A runner without tasks left and a trainer after its last step end by themselves."""
         is_last_step = child.name == "trainer" and self.config.train.max_steps > 0
-        return child.name == "runner" or is_last_step
+        return child.name.startswith("runner") or is_last_step
 
     def _mark_resume(self, child: Child) -> None:
         """A restarted actor or trainer continues, whatever the first start was."""
@@ -308,7 +370,8 @@ class Launcher:
             return False
         trainer = self.children.get("trainer")
         is_trained = trainer is not None and trainer.is_done
-        return self.children["runner"].is_done or (is_trained and not self._serves)
+        are_done = all(self.children[name].is_done for name in self._runners())
+        return are_done or (is_trained and not self._serves)
 
     # --- stop --------------------------------------------------------------------------------
 
@@ -321,7 +384,13 @@ class Launcher:
             self._signal(child, signal.SIGTERM)
             _wait(child, STOP_GRACE_S)
             child.close()
+        self._leave()
         self._ready_file.unlink(missing_ok=True)
+
+    def _leave(self) -> None:
+        if self.cluster is not None:
+            self.cluster.leave()
+        self.cluster = None
 
     def kill(self) -> None:
         """Kill every process at once (a second Ctrl-C)."""
@@ -330,6 +399,7 @@ class Launcher:
             self._signal(child, signal.SIGKILL)
             _wait(child, KILL_S)
             child.close()
+        self._leave()
 
     def _signal(self, child: Child, number: int) -> None:
         if child.popen is not None and child.popen.poll() is None:

@@ -395,14 +395,33 @@ def make_keys(folder: Path, of: Path | None = None) -> None:
     of one more client: it may connect as long as `<of>/clients/<name of folder>.public` is there.
     """
     server = read_keys(of).public if of is not None else None
+    public = _make_pair(folder)
+    if of is not None and server is not None:
+        _write_key(folder / "server.public", server)
+        admit(of, folder.resolve().name, public)
+
+
+def make_client(folder: Path, server: bytes) -> bytes:
+    """Write a pair for a client of the server with that public key; return its own public one."""
+    public = _make_pair(folder)
+    _write_key(folder / "server.public", server)
+    return public
+
+
+def admit(of: Path, name: str, public: bytes) -> Path:
+    """Let a client connect to who has the keys in `of`, as long as the returned file is there."""
+    (of / CLIENTS).mkdir(exist_ok=True, mode=0o700)
+    file = of / CLIENTS / f"{name}.public"
+    _write_key(file, public)
+    return file
+
+
+def _make_pair(folder: Path) -> bytes:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     public, secret = zmq.curve_keypair()
     _write_key(folder / "wire.public", public)
     _write_key(folder / "wire.secret", secret)
-    if of is not None and server is not None:
-        (of / CLIENTS).mkdir(exist_ok=True, mode=0o700)
-        _write_key(folder / "server.public", server)
-        _write_key(of / CLIENTS / f"{folder.resolve().name}.public", public)
+    return public
 
 
 def _write_key(path: Path, key: bytes) -> None:

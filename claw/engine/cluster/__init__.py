@@ -1,0 +1,1 @@
+"""Processes of a run on other machines, where a cluster places them (Ray)."""
