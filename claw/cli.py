@@ -65,11 +65,14 @@ def train(
     """Serve a policy and train it from what happens next."""
     from claw.engine.report import play
 
-    play(_on(cluster, words), plugin=plugin, model=model, resume=resume, trace_hooks=trace_hooks,
+    play(_on(cluster, words, resume), plugin=plugin, model=model, resume=resume, trace_hooks=trace_hooks,
          for_openclaw=openclaw, preset=preset)
 
 
-def _on(cluster: str, words: list[str] | None) -> list[str]:
+def _on(cluster: str, words: list[str] | None, resume: Path | None) -> list[str]:
+    if cluster and resume is not None:
+        raise UsageError("--cluster has no effect on a run that is continued", found=str(resume),
+                         allowed="its own settings")
     return [*(words or []), *([f"cluster.kind='{cluster}'"] if cluster else [])]
 
 

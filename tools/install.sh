@@ -43,6 +43,6 @@ check_python
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 echo "installing torch and claw into $VENV (once; one to three minutes)"
 install_torch
-"$VENV/bin/pip" install --quiet -e ".[train,serve,sandbox,openenv,encrypted,demo,dev]" \
+"$VENV/bin/pip" install --quiet -e ".[train,serve,sandbox,openenv,encrypted,ray,demo,dev]" \
   -e "plugins/personal[demo]" -e plugins/terminal -e plugins/toolcall -e plugins/gui \
   -e "plugins/swe[parquet]"

@@ -3,6 +3,7 @@
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -77,14 +78,17 @@ def nodes(hidden: Path, needs_ray: None) -> Iterator[Nodes]:
         made.close()
 
 
-def a_run(hidden: Path, model: Path, nodes: Nodes, name: str, *settings: str) -> System:
+def a_run(
+    hidden: Path, visible: Path, nodes: Nodes, name: str, *settings: str, plugin: str = "personal"
+) -> System:
     keys = hidden / f"{name}-keys"
     wire.make_keys(keys)
-    port = 20000 + os.getpid() % 20000
+    port = 20000 + (os.getpid() * 10 + 100 * len(name)) % 20000
     made = System(
-        hidden, model, f"cluster.address={nodes.address}", "cluster.place_s=60",
+        hidden, visible / "model", f"cluster.address={nodes.address}", "cluster.place_s=60",
         f"wire.address=tcp://0.0.0.0:{port}", f"wire.keys='{keys}'", "wire.dead_after_s=20",
-        f"worker.cache='/tmp/claw-cache-{port}'", *settings, name=name)
+        f"worker.cache='{visible / 'cache'}'", *settings, name=name)
+    made.words[2] = plugin
     made.words += ["--cluster", "ray"]
     return made
 
@@ -109,18 +113,21 @@ def placed(system: System) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def served(hidden: Path, whole_model: Path, nodes: Nodes) -> Iterator[System]:
+def visible(whole_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What nodes have of their own: the model, and a place for versions."""
+    folder = tmp_path_factory.mktemp("nodes")
+    shutil.copytree(whole_model, folder / "model")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(hidden: Path, visible: Path, nodes: Nodes) -> Iterator[System]:
     """People are served here; one worker sits on a node."""
-    local = os.environ.get("TMPDIR", "/tmp")
-    model = Path(local) / f"claw-model-{os.getpid()}"
-    subprocess.run(["cp", "-r", str(whole_model), str(model)], check=True)
-    system = a_run(hidden, model, nodes, "served")
+    system = a_run(hidden, visible, nodes, "served")
     try:
         yield system.start()
     finally:
         system.stop()
-        subprocess.run(["rm", "-rf", str(model), f"/tmp/claw-cache-{20000 + os.getpid() % 20000}"],
-                       check=True)
 
 
 def say(system: System, text: str) -> Any:
@@ -134,6 +141,52 @@ def talk(system: System, text: str) -> None:
     system.client().chat.completions.create(model="claw-policy", max_tokens=8, messages=[
         {"role": "user", "content": text}, {"role": "assistant", "content": first},
         {"role": "user", "content": "That is wrong. Please be shorter."}])
+
+
+def test_a_run_trains_through_a_placed_worker_and_a_placed_runner(
+    hidden: Path, visible: Path, nodes: Nodes
+) -> None:
+    system = a_run(
+        hidden, visible, nodes, "tasks", "rollout.n=1", "judge.kind=none", "train.method=grpo",
+        "loss.truncated=keep", "train.max_steps=2", "train.batch_size=2", "rollout.max_turns=1",
+        "rollout.max_tokens=8", "worker.context=1024", plugin="toolcall",
+    )
+    try:
+        system.launch(*system.words)
+        assert system.launcher is not None
+        assert until(lambda: set(placed_or_none(system)) == {"worker-0", "runner"}, 90)
+        system.launcher.wait(100)
+        assert system.launcher.returncode == 0, system.said()
+        assert "done: nothing is left to do" in system.said()
+        assert system.steps() == 2
+        assert "outcome" in (system.run / "logs" / "runner.log").read_text()
+        assert until(lambda: not seats(), 15), seats()
+    finally:
+        system.stop()
+
+
+def test_no_room_in_the_cluster_says_what_was_asked_and_what_it_has(
+    hidden: Path, visible: Path, nodes: Nodes
+) -> None:
+    system = a_run(hidden, visible, nodes, "no-room", "cluster.worker_resources={GPU=3}",
+                   "cluster.place_s=8")
+    try:
+        system.launch(*system.words)
+        assert system.launcher is not None
+        assert system.launcher.wait(90) != 0
+        said = system.said()
+        assert "no place for worker-0 within 8 s" in said
+        assert "asked for GPU 3; it has 3 nodes" in said
+        assert "cluster.worker_resources" in said
+    finally:
+        system.stop()
+
+
+def placed_or_none(system: System) -> dict[str, str]:
+    try:
+        return placed(system)
+    except (OSError, KeyError):
+        return {}
 
 
 def test_a_placed_worker_serves_versions_that_it_pulled_over_the_wire(served: System) -> None:
