@@ -65,8 +65,8 @@ def train(
     """Serve a policy and train it from what happens next."""
     from claw.engine.report import play
 
-    play(_on(cluster, words, resume), plugin=plugin, model=model, resume=resume, trace_hooks=trace_hooks,
-         for_openclaw=openclaw, preset=preset)
+    play(_on(cluster, words, resume), plugin=plugin, model=model, resume=resume,
+         trace_hooks=trace_hooks, for_openclaw=openclaw, preset=preset)
 
 
 def _on(cluster: str, words: list[str] | None, resume: Path | None) -> list[str]:
