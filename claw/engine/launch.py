@@ -139,7 +139,7 @@ class Launcher:
             from claw.engine.cluster.cluster import Cluster  # Ray is an extra
 
             assert self.keys is not None, "a cluster without keys is refused by the settings"
-            self.cluster = Cluster(self.config, self.keys)
+            self.cluster = Cluster(self.config, self.keys, self.run.path.name)
         for name, module, spec in self._specs():
             child = self._child(name, module, spec)
             self.children[name] = child

@@ -42,7 +42,7 @@ def test_without_ray_the_error_names_what_to_install(
     run = settings.parse({"cluster": RAY, "wire": TCP | {"keys": str(tmp_path / "keys")}})
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"needs Ray(.|\n)*claw-rl\[ray\]"):
-        Cluster(run, wire.read_keys(tmp_path / "keys"))
+        Cluster(run, wire.read_keys(tmp_path / "keys"), "run")
 
 
 def test_ray_is_not_imported_unless_it_is_asked_for() -> None:

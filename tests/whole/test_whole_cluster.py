@@ -243,3 +243,19 @@ def test_after_the_end_nothing_of_the_run_sits_on_a_node(served: System) -> None
     assert until(lambda: not seats(), 15), seats()
     assert not list((served.runs / "served-keys" / "clients").iterdir())
     assert not list(Path("/tmp").glob("claw-seat-*"))
+
+
+def test_a_launcher_that_is_killed_leaves_nothing_on_a_node_and_its_run_goes_on(
+    served: System
+) -> None:
+    served.resume()
+    clients = served.runs / "served-keys" / "clients"
+    assert seats()
+    assert served.launcher is not None
+    served.launcher.kill()
+    assert until(lambda: not seats(), 60), seats()
+    assert until(lambda: not served.processes(), 60), served.processes()
+    assert len(list(clients.iterdir())) == 1
+    served.resume()
+    assert say(served, "Are you there?").choices
+    assert len(list(clients.iterdir())) == 1, "the killed launcher's seat is shut out"

@@ -6,6 +6,7 @@ Ray finds a node and starts a process there; nothing of a run but its settings g
 Samples, tokens and weights travel on the run's own sockets.
 """
 
+import glob
 import logging
 import signal
 from pathlib import Path
@@ -25,11 +26,13 @@ CALL_S = 5.0
 class Cluster:
     """The launcher's end of it."""
 
-    def __init__(self, config: RunConfig, keys: wire.Keys) -> None:
-        """Join. UsageError: Ray is not installed, or no cluster answers."""
+    def __init__(self, config: RunConfig, keys: wire.Keys, run: str) -> None:
+        """Join. UsageError: Ray is not installed, or no cluster answers. `run` is its name."""
         self.config: ClusterConfig = config.cluster
         self.dead_after_s = config.wire.dead_after_s
-        self.keys = keys
+        self.keys, self._prefix = keys, f"placed-{run}-"
+        for file in (keys.folder / wire.CLIENTS).glob(f"{glob.escape(self._prefix)}*.public"):
+            file.unlink(missing_ok=True)  # of a launcher that was killed
         self.ray = _ray()
         before = signal.getsignal(signal.SIGTERM)
         try:
@@ -81,7 +84,7 @@ class Cluster:
 
     def admit(self, name: str, public: bytes) -> Path:
         """Let the keys of a seat in; who takes the file away shuts them out."""
-        return wire.admit(self.keys.folder, name, public)
+        return wire.admit(self.keys.folder, self._prefix + name, public)
 
     def no_room(self, name: str, resources: dict[str, float]) -> ClawError:
         """Say what was asked for and what there is."""

@@ -113,7 +113,7 @@ class Placed:
 
     def _enrolled(self, where: dict[str, Any]) -> None:
         self.node, self.host = where["node"], where["host"]
-        name = f"placed-{self.node[:12]}-{where['pid']}"
+        name = f"{self.node[:12]}-{where['pid']}"
         self._admitted = self.cluster.admit(name, where["public"])
         log.info("%s is placed on %s (node %s)", self.child.name, self.host, self.node[:12])
         spec = self.child.spec.read_text(encoding="utf-8")
