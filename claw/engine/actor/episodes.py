@@ -155,7 +155,7 @@ class Episodes:
 
     async def _last_word(self, turn_id: str, signals: Any, ending: Ending) -> None:
         """The last turn has no next state; the outcome, or the plugin's judge, speaks for it."""
-        turn = self._ledger.live.get(turn_id)
+        turn = self._ledger.get(turn_id)
         if turn is None or turn.state is not TurnState.WAITING:
             return
         said = _signals(signals, turn, self._config.judge.max_hints)

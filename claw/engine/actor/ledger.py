@@ -9,18 +9,27 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from claw.engine.actor.journal import Journal
 from claw.records import Completion, Message, Signal, Turn, TurnState, with_state
 
 HELD = "quarantine"
 """so begins the reason of a skipped turn that a person has to look at"""
 LIVE = (TurnState.OPEN, TurnState.WAITING, TurnState.JUDGING, TurnState.QUEUED)
+_EMPTY: dict[str, Any] = {"messages": (), "tools": (), "prompt_ids": np.zeros(0, np.int32),
+                          "completion": None, "reply": None, "images": ()}
+"""a turn without its contents"""
 BIG = 1 << 20
 """bytes of arrays and text above which a turn is written in a thread"""
 
 
 class Ledger:
-    """The turns of a run. Live ones are in memory, settled ones in the journal only."""
+    """The turns of a run. Live ones are in memory, settled ones in the journal only.
+
+    One that waits for its next state may do so for half an hour and is one of thousands: of it only
+    what finds it is in `live`. `get` returns a turn with everything.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -43,7 +52,7 @@ class Ledger:
     def load(self) -> None:
         """Take the live turns of an earlier process into memory; open ones were interrupted."""
         for turn in self.journal.turns(*LIVE):
-            self.live[turn.id] = turn
+            self._keep(turn)
             if turn.state is TurnState.OPEN:
                 self.skip(turn.id, "interrupted")
 
@@ -109,8 +118,15 @@ class Ledger:
         return turn
 
     def get(self, id: str) -> Turn | None:
-        """Return a turn, from memory or from the journal."""
-        return self.live.get(id) or self.journal.turn(id)
+        """Return a turn with everything, from memory or from the journal."""
+        found = self.live.get(id)
+        if found is None or found.state is TurnState.WAITING:
+            return self.journal.turn(id)
+        return found
+
+    def _keep(self, turn: Turn) -> None:
+        is_long = turn.state is TurnState.WAITING
+        self.live[turn.id] = replace(turn, **_EMPTY) if is_long else turn
 
     def _moved(self, old: Turn, new: Turn) -> None:
         self.states[old.owner, old.state] -= 1
@@ -121,7 +137,7 @@ class Ledger:
         if new.state is TurnState.SKIPPED:
             self.reasons[new.reason.partition(":")[0]] += 1
         if new.state in LIVE:
-            self.live[new.id] = new
+            self._keep(new)
         else:
             self.live.pop(new.id, None)
 

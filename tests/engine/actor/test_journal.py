@@ -179,6 +179,21 @@ def test_a_restart_interrupts_open_turns_and_keeps_the_others(tmp_path):
     assert {t.state for t in ledger.live.values()} == {"waiting", "judging", "queued"}
 
 
+def test_a_turn_that_waits_is_light_in_memory_and_whole_when_asked_for(tmp_path):
+    journal, t = Journal(tmp_path), turn(state=TurnState.WAITING)
+    journal.put_turn(t)
+    ledger = Ledger(journal)
+    ledger.load()
+    kept = ledger.live[t.id]
+    assert kept.completion is None and not kept.messages and not len(kept.prompt_ids)
+    assert (kept.trace_id, kept.owner, kept.state) == (t.trace_id, t.owner, t.state)
+    whole = ledger.get(t.id)
+    assert whole.messages == t.messages and (whole.prompt_ids == t.prompt_ids).all()
+    assert (whole.completion.ids == t.completion.ids).all()
+    followed = ledger.follow(t.id, ({"role": "user", "content": "thanks"},))
+    assert ledger.live[t.id] is followed and (followed.completion.ids == t.completion.ids).all()
+
+
 def test_a_next_state_is_taken_once_and_revives_a_turn_that_was_given_up(tmp_path):
     ledger, t = Ledger(Journal(tmp_path)), turn()
     ledger.journal.put_turn(t)
