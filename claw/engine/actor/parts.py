@@ -221,7 +221,8 @@ class Parts:
         return {
             "version": self.published.newest(owner, ADAPTER),
             "served_version": _served(workers, owner),
-            "versions": self.published.rows(),
+            "versions": self.published.rows("" if owner == DEFAULT_OWNER else owner),
+            "version_states": self.published.states(),
             "workers": workers,
             "lost_workers": self.policy.lost(),
             "turns": self.ledger.counts("" if owner == DEFAULT_OWNER else owner),

@@ -8,6 +8,7 @@ serves it, it stays, and those that refuse it keep the one before.
 """
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,8 @@ ASK_AGAIN_S = 30.0
 REMEMBERED = 16
 """newest versions of which it is known what workers say"""
 MAX_NOTE = 500
+SHOWN = 100
+"""newest versions of an adapter in a status; the journal has all of them"""
 
 
 class Published:
@@ -125,12 +128,18 @@ class Published:
         for said in self._said.values():
             said.pop(peer, None)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self, owner: str = "") -> list[dict[str, Any]]:
+        """The newest versions of each adapter, oldest first; of one owner or of everybody."""
         return [
             {"owner": v.owner, "adapter": v.adapter, "number": v.number, "parent": v.parent,
              "status": str(v.status), "note": v.note, "created": v.created}
-            for versions in self._table.values() for v in versions.values()
+            for key, versions in self._table.items() if owner in ("", key[0])
+            for v in sorted(versions.values(), key=lambda v: v.number)[-SHOWN:]
         ]
+
+    def states(self) -> dict[str, int]:
+        """How many versions came to what, of everybody."""
+        return Counter(str(v.status) for known in self._table.values() for v in known.values())
 
 
 def _key(version: Version) -> Key:

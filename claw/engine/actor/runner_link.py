@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 RESPONSE = "chatcmpl-"
 """a response id is this and the turn's id"""
 MAX_QUESTIONS = 1000
+LOOKS = ("status", "settings", "look")
+"""questions that change nothing: asked again they are answered anew, and a long page of a run that
+has gone on for days is not kept a thousand times"""
 Send = Callable[[bytes, Message], Awaitable[None]]
 
 
@@ -81,6 +84,9 @@ class RunnerLink:
 
     async def _reply(self, peer: bytes, message: Message) -> None:
         key = (peer, message.id)
+        if message.type in LOOKS:
+            await self._send(peer, await self._made(peer, message))
+            return
         if key not in self._said:
             self._said[key] = await self._made(peer, message)
             while len(self._said) > MAX_QUESTIONS:

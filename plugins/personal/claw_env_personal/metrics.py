@@ -5,7 +5,6 @@ Does not own: counting inside the run (its status), who may read it (`guard`).
 """
 
 import time
-from collections import Counter as Tally
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -109,6 +108,8 @@ def of_status(status: Mapping[str, Any]) -> Iterator[Metric]:
     yield from _turns(status)
     yield from _workers(status.get("workers") or [])
     yield from _judges(status)
+    yield _by("claw_versions", "Versions by what became of them.", "status",
+              status.get("version_states") or {})
     yield from _versions(status.get("versions") or [], status.get("workers") or [])
     trainer = status.get("trainer") or {}
     yield _gauge("claw_train_step", "Steps that the trainer has made.", trainer.get("step") or 0)
@@ -167,8 +168,6 @@ def _judges(status: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _versions(versions: list[dict[str, Any]], workers: list[dict[str, Any]]) -> Iterator[Metric]:
-    yield _by("claw_versions", "Versions by what became of them.", "status",
-              Tally(str(v["status"]) for v in versions))
     # before the first step there is no version but the model's own, which workers serve as 0
     good: dict[str, float] = {o: 0 for w in workers for o, a, _ in w["versions"] if a == ADAPTER}
     for v in versions:

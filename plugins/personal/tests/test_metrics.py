@@ -30,6 +30,7 @@ STATUS = {
         {"owner": "default", "adapter": "default", "number": n, "status": status}
         for n, status in enumerate(("published", "published", "refused", "published", "published"))
     ] + [{"owner": "bo", "adapter": "default", "number": 1, "status": "published"}],
+    "version_states": {"published": 5, "refused": 1},
     "turns": {"trained": 12, "waiting": 2}, "skipped": {"stale": 3, "side": 1},
     "guard": {"bulk": 3, "tool_hints": 0}, "quarantine": {"bo": 2},
     "samples": {"waiting": 5, "leased": 4, "by_owner": {"default": 3, "bo": 2}},

@@ -599,6 +599,23 @@ def test_a_trainer_that_did_not_hear_of_a_refusal_is_told_again(play, tmp_path):
     play(run)
 
 
+def test_a_look_that_is_sent_again_is_made_anew_and_a_change_is_answered_as_before(play):
+    async def run(s):
+        async def ask(type, **fields):
+            id = f"q-same-{type}"
+            count = len(s.runner.of("reply", id=id)) + 1
+            await s.runner.send(type, id, **fields)
+            return (await s.runner.until("reply", id=id, count=count)).fields
+
+        start = await s.runner.say([user("hello")])
+        assert (await ask("status"))["sessions"]["open"] == 1
+        first = await ask("session.end", session=start["trace_id"])
+        assert first["ended"] == start["trace_id"]
+        assert (await ask("status"))["sessions"]["open"] == 0
+        assert await ask("session.end", session=start["trace_id"]) == first
+    play(run)
+
+
 def _note(status, number):
     return next((v["note"] for v in status["versions"] if v["number"] == number), "")
 
