@@ -1,7 +1,7 @@
 """`python -m benchmarks.learning`: conversations until a person's taste is met, method by method.
 
     python -m benchmarks.learning --methods hybrid grpo memory --people plain --seeds 0 1 2
-    python -m benchmarks.learning --table docs/learning.jsonl     print what was measured
+    python -m benchmarks.learning --table docs/learning.jsonl --picture learning.png
 
 Each trial starts from the untrained model, talks `--conversations` times and is then measured on
 held-out questions, facts and neutral prose. A row is written as soon as its trial ends, and a trial
@@ -54,7 +54,10 @@ COLUMNS = ("person", "method", "seeds", "met at conversation", "held-out hits", 
 def main() -> None:
     o = _options()
     if o.table:
-        print("\n".join(table(read(o.table))))
+        rows = read(o.table)
+        print("\n".join(table(rows)))
+        if o.picture:
+            draw(rows, o.picture)
         return
     done = {_key(row) for row in read(o.out)} if o.out.exists() else set()
     untrained: dict[tuple[str, int], dict[str, float]] = {}
@@ -135,6 +138,40 @@ def _spread(values: list[float], digits: int = 2) -> str:
     return said + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
 
 
+SHOWN = ("hybrid", "opd, top 8", "opd, sampled token", "hybrid, student's weights", "memory",
+         "grpo")
+WINDOW = 8
+
+
+def draw(rows: list[Row], path: Path) -> None:
+    """Share of hits among the last eight first replies, mean over seeds, one panel per person."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    people = sorted({row["person"] for row in rows}, key=list(PEOPLE).index)
+    figure, panels = plt.subplots(1, len(people), figsize=(4.2 * len(people), 3.4), sharey=True,
+                                  squeeze=False, layout="constrained")
+    for axes, name in zip(panels[0], people, strict=True):
+        for i, method in enumerate(SHOWN):
+            curves = [_rates(r["hits"]) for r in rows
+                      if (r["person"], r["method"]) == (name, method)]
+            if curves:
+                middle = [mean(at) for at in zip(*curves, strict=True)]
+                axes.plot(range(1, len(middle) + 1), middle, color=f"C{i}",
+                          label=f"{method} ({len(curves)})")
+        axes.set(title=name, xlabel="conversation", ylim=(-0.03, 1.03))
+        axes.legend(frameon=False, fontsize=7)
+    panels[0][0].set_ylabel(f"hits of the last {WINDOW} first replies")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _rates(hits: list[bool]) -> list[float]:
+    return [mean(hits[max(0, at - WINDOW) : at]) for at in range(1, len(hits) + 1)]
+
+
 # --- files ---------------------------------------------------------------------------------------
 
 
@@ -164,6 +201,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--every-fact", type=int, default=2, help="ask one of so many facts")
     parser.add_argument("--out", type=Path, default=Path("runs/learning.jsonl"))
     parser.add_argument("--table", type=Path, help="print the table of this file and run nothing")
+    parser.add_argument("--picture", type=Path, help="of that table's file")
     return parser.parse_args()
 
 
