@@ -317,6 +317,9 @@ class ServeConfig(Section):
     """largest request body"""
     session_idle_s: float = Field(1800.0, gt=0)
     """a conversation that is silent for so long has ended"""
+    tool_calls: Literal["auto", "none", "hermes", "llama", "pythonic", "qwen3-coder", "glm",
+                        "mistral", "deepseek"] = "auto"
+    """how the model writes tool calls; auto: as its template says (docs/clients.md)"""
     learn_subagents: bool = False
     """learn from the turns of sub-agents, whose request the policy itself wrote, as from a
     person's; otherwise they are side turns: answered, shown, and never trained"""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from claw.engine.actor import parse, template
+from claw.engine.actor import families, parse, template
 from claw.engine.actor.album import Album, digests, is_picture
 from claw.engine.actor.detok import Detokeniser
 from claw.errors import ClawError
@@ -79,6 +79,8 @@ class Chat:
         self.context = int(text.get("max_position_embeddings") or 0)
         self.vocab_size = int(text.get("vocab_size") or self.tokenizer.get_vocab_size())
         self.token = lru_cache(maxsize=65536)(self._token)
+        self.calls = "auto"
+        """the family by which tool calls are read (serve.tool_calls)"""
         self.album: Album | None = None
         """the pictures of requests, where the model sees them"""
         image_id = config.get("image_token_id")
@@ -235,14 +237,13 @@ class Chat:
 
     def markup(self, tools: Sequence[dict[str, Any]], starts_thinking: bool) -> parse.Markup:
         """Return what to look for in a reply to a request with these tools."""
-        calls = ""
-        if tools and self.template.knows(parse.CALL):
-            calls = "hermes"
-        elif tools and any(map(self.template.knows, (parse.PYTHON_TAG, '"parameters"'))):
-            calls = "llama"
-        elif tools and not self.template.knows("tool_calls"):
-            calls = "hermes"  # `_plain` shows calls in this form
-        return parse.Markup(calls, self.template.knows(parse.THINK), starts_thinking)
+        calls = self.calls if tools and self.calls != "none" else ""
+        if calls == "auto":
+            calls = families.family_of(self.template.knows)
+            if not calls and not self.template.knows("tool_calls"):
+                calls = "hermes"  # `_plain` shows calls in this form
+        return parse.Markup(
+            calls, self.template.knows(parse.THINK), starts_thinking, tuple(tools))
 
 
 def new_suffix(text: str, known: Known) -> str | None:
@@ -310,4 +311,4 @@ def _with_map(call: dict[str, Any]) -> dict[str, Any]:
 
 def _written(function: dict[str, Any]) -> str:
     call = {"name": function.get("name"), "arguments": function.get("arguments")}
-    return f"{parse.CALL}\n{json.dumps(call, ensure_ascii=False)}\n{parse.CALL_END}"
+    return f"{families.CALL}\n{json.dumps(call, ensure_ascii=False)}\n{families.CALL_END}"

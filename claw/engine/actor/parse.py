@@ -1,24 +1,16 @@
 """Sampled text -> reply: thinking, tool calls and what the person sees.
 
-Owns: the families of markup, chosen by what the model's template mentions.
-Does not own: ids, templates. Malformed markup stays text.
+Owns: thinking, and what may be shown while a reply streams.
+Does not own: ids, templates, how calls are written (`families.py`).
 """
 
-import json
-import re
-import secrets
-import string
 from dataclasses import dataclass
 from typing import Any
 
+from claw.engine.actor.families import FAMILIES
 from claw.records import FinishReason, Message
-from claw.sdk.foreign_json import from_json
 
 THINK, THINK_END = "<think>", "</think>"
-CALL, CALL_END = "<tool_call>", "</tool_call>"
-PYTHON_TAG = "<|python_tag|>"
-_CALL = re.compile(r"<tool_call>(.*?)</tool_call>\s*", re.DOTALL)
-_ALPHABET = string.ascii_letters + string.digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +18,12 @@ class Markup:
     """What to look for in one reply."""
 
     calls: str = ""
-    """hermes, llama or empty"""
+    """the family by which calls are read; empty: none are"""
     thinks: bool = False
     starts_thinking: bool = False
     """the prompt itself opened `<think>`"""
-
-
-def call_id() -> str:
-    """Return a fresh tool-call id; letters and digits only, since clients rewrite the rest."""
-    return "call" + "".join(secrets.choice(_ALPHABET) for _ in range(12))
+    tools: tuple[dict[str, Any], ...] = ()
+    """of the request: some families write values without their types"""
 
 
 def reply(text: str, markup: Markup, finish: FinishReason) -> tuple[Message, FinishReason]:
@@ -82,13 +71,15 @@ def thought(text: str, markup: Markup) -> str:
 
 def visible(text: str, markup: Markup) -> str:
     """Return the start of the reply's content that is certain already, while it streams."""
-    markers = [CALL] if markup.calls == "hermes" else []
+    family = FAMILIES.get(markup.calls)
     body = after_thinking(text, markup)
-    if markup.calls == "llama" and body.lstrip()[:1] in ("{", "<", ""):
+    if family is None:
+        return body
+    if family.begins and body.lstrip()[:1] in ("", *family.begins):
         return ""
-    for marker in markers:
-        cut = body.find(marker)
-        body = body[:cut] if cut >= 0 else body[: len(body) - overlap(body, marker)]
+    for mark in family.marks:
+        cut = body.find(mark)
+        body = body[:cut] if cut >= 0 else body[: len(body) - overlap(body, mark)]
     return body
 
 
@@ -110,51 +101,6 @@ def overlap(text: str, marker: str) -> int:
 
 
 def _calls(body: str, markup: Markup) -> tuple[str, list[dict[str, Any]]]:
-    if markup.calls == "hermes":
-        return _hermes(body)
-    if markup.calls == "llama":
-        return _llama(body)
-    return body, []
-
-
-def _hermes(body: str) -> tuple[str, list[dict[str, Any]]]:
-    calls: list[dict[str, Any]] = []
-
-    def take(match: re.Match[str]) -> str:
-        found = call(match[1], "arguments")
-        if found is None:
-            return match[0]
-        calls.append(found)
-        return ""
-
-    return _CALL.sub(take, body), calls
-
-
-def _llama(body: str) -> tuple[str, list[dict[str, Any]]]:
-    """The whole reply is one JSON call, or several divided by `;`."""
-    text = body.strip().removeprefix(PYTHON_TAG).removesuffix("<|eom_id|>").strip()
-    whole = call(text, "parameters")
-    parts = [whole] if whole else [call(part, "parameters") for part in text.split(";")]
-    calls = [part for part in parts if part]
-    return ("", calls) if calls and len(calls) == len(parts) else (body, [])
-
-
-def call(text: str, key: str) -> dict[str, Any] | None:
-    """Read `{"name": ..., "<key>": {...}}`; None for what is no call."""
-    try:
-        value = from_json(text, strict=False, finite=True)
-    except ValueError:
-        return None
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
-        return None
-    arguments = value.get(key, value.get("arguments", value.get("parameters", {})))
-    if isinstance(arguments, str):
-        try:
-            arguments = from_json(arguments, finite=True)
-        except ValueError:
-            return None
-    if not isinstance(arguments, dict):
-        return None
-    said = json.dumps(arguments, ensure_ascii=False)
-    function = {"name": value["name"], "arguments": said}
-    return {"id": call_id(), "type": "function", "function": function}
+    if not markup.calls:
+        return body, []
+    return FAMILIES[markup.calls].read(body, markup.tools)

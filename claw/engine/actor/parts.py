@@ -55,6 +55,7 @@ class Parts:
             raise ClawError("the run folder holds turns already", found=str(self.journal.path),
                             do="continue it with --resume, or start a new run")
         self.chat = Chat(model_dir)
+        self.chat.calls = config.serve.tool_calls
         self._open_album(model_dir)
         self.ledger = Ledger(self.journal)
         g = config.guard

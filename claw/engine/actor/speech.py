@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from claw.engine.actor import parse
+from claw.engine.actor import families
 from claw.records import Message
 from claw.sdk.foreign_json import from_json
 
@@ -120,5 +120,5 @@ def shown(reply: Message) -> str:
     """Return a reply as one text: its content, then its tool calls."""
     calls = [_call(c) for c in reply.get("tool_calls") or []]
     lines = [text(reply.get("content")).strip()]
-    lines += [f"{parse.CALL} {name} {json.dumps(a, ensure_ascii=False)}" for name, a in calls]
+    lines += [f"{families.CALL} {name} {json.dumps(a, ensure_ascii=False)}" for name, a in calls]
     return "\n".join(line for line in lines if line)

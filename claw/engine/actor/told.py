@@ -1,7 +1,7 @@
 """Tool calls told while they are generated: first who is called, then the arguments as they come.
 
 Owns: when a call has begun, which of its arguments is certain, the order of calls.
-Does not own: thinking, families of markup, calls that are told whole (`parse.py`).
+Does not own: thinking, other families, calls that are told whole (`families.py`).
 
 A client has read what was told, so a call that was begun stays one when it breaks off: its
 arguments are then what was told of them. What was not begun and is malformed stays text.
@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic_core import from_json as from_start
 
-from claw.engine.actor import parse
+from claw.engine.actor import families, parse
 from claw.sdk.foreign_json import from_json
 
 Part = dict[str, Any]
@@ -58,11 +58,11 @@ class Told:
 
     def _begin(self, body: str, parts: list[Part]) -> bool:
         """Find the next call; return whether there may be more to do."""
-        start = body.find(parse.CALL, self._at)
+        start = body.find(families.CALL, self._at)
         if start < 0:
-            self._at = max(self._at, len(body) - len(parse.CALL) + 1)
+            self._at = max(self._at, len(body) - len(families.CALL) + 1)
             return False
-        self._at, end = start, body.find(parse.CALL_END, start)
+        self._at, end = start, body.find(families.CALL_END, start)
         head = _HEAD.match(body, start, len(body) if end < 0 else end)
         if head is not None and (name := _name(head[1])):
             self._add(name, parts)
@@ -70,8 +70,8 @@ class Told:
             return True
         if end < 0:
             return False
-        call = parse.call(body[start + len(parse.CALL) : end], "arguments")
-        self._at = end + len(parse.CALL_END)
+        call = families.call(body[start + len(families.CALL) : end], "arguments")
+        self._at = end + len(families.CALL_END)
         if call is not None:  # in another order, or its arguments are a string
             self._add(call["function"]["name"], parts)
             self._tell(call["function"]["arguments"], parts)
@@ -81,21 +81,21 @@ class Told:
     def _go_on(self, body: str, parts: list[Part], is_whole: bool) -> bool:
         """Tell what is certain of the arguments; return whether the call has ended."""
         assert self._arguments is not None, "a call has begun"
-        end = body.find(parse.CALL_END, self._at)
-        held = 0 if is_whole else parse.overlap(body, parse.CALL_END)
+        end = body.find(families.CALL_END, self._at)
+        held = 0 if is_whole else parse.overlap(body, families.CALL_END)
         certain = max(self._at, len(body) - held) if end < 0 else end
         if certain > self._at:
             self._tell(self._arguments.add(body[self._at : certain]), parts)
         self._at = certain
         if end < 0 and not is_whole:
             return False
-        self._at = len(body) if end < 0 else end + len(parse.CALL_END)
+        self._at = len(body) if end < 0 else end + len(families.CALL_END)
         self._spans.append((self._start, self._at))
         self._arguments = None
         return True
 
     def _add(self, name: str, parts: list[Part]) -> None:
-        call = {"id": parse.call_id(), "type": "function",
+        call = {"id": families.call_id(), "type": "function",
                 "function": {"name": name, "arguments": ""}}
         parts.append({"index": len(self.calls), "id": call["id"], "name": name, "arguments": ""})
         self.calls.append(call)

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from claw.engine.actor import parse
+from claw.engine.actor.families import DEEPSEEK, DEEPSEEK_END, ONE, ONE_END, SEPARATOR
 from claw.records import FinishReason
 
 pytestmark = [pytest.mark.sglang, pytest.mark.real, pytest.mark.slow]
@@ -27,6 +28,18 @@ SAME = {
               '<|python_tag|>{"name": "add", "parameters": {"a": 1}};'
               '{"name": "find", "parameters": {"what": "x"}}'],
 }
+ADD = '{"a": "1", "b": "two"}'
+SAME |= {
+    "qwen3-coder": ["<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n"
+                    "two\n</parameter>\n</function>\n</tool_call>"],
+    "glm": ["<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_key>b</arg_key>\n"
+            "<arg_value>two</arg_value>\n</tool_call>"],
+    "mistral": [f'[TOOL_CALLS] [{{"name": "add", "arguments": {ADD}}}]',
+                f"[TOOL_CALLS]add[ARGS]{ADD}"],
+    "deepseek": [f"{DEEPSEEK}{ONE}function{SEPARATOR}add\n```json\n{ADD}\n```{ONE_END}"
+                 f"{DEEPSEEK_END}"],
+    "pythonic": ['[add(a="1", b="two")]', '[add(a="1"), find(what="x")]'],
+}
 SAME["hermes"].append('<tool_call>\n{"name": "add", "arguments": {"a": \n</tool_call>')
 UNREAD = {
     "hermes": {
@@ -34,13 +47,15 @@ UNREAD = {
         f'{CALL}\n<tool_call>\n{{"name": "find", "arg': ["add", {"a": 1, "b": "two"}],
     },
 }
-NAMES = {"hermes": "hermes", "llama": "llama3"}
+NAMES = {"hermes": "hermes", "llama": "llama3", "qwen3-coder": "qwen3_coder", "glm": "glm45",
+         "mistral": "mistral", "deepseek": "deepseekv3", "pythonic": "pythonic"}
 ORACLE = '''
 import json, sys
 from sglang.srt.entrypoints.openai.protocol import Function, Tool
 from sglang.srt.function_call.function_call_parser import FunctionCallParser
 from sglang.srt.parser.reasoning_parser import ReasoningParser
-tools = [Tool(type="function", function=Function(name=n, parameters={})) for n in ("add", "find")]
+P = {"type": "object", "properties": {k: {"type": "string"} for k in ("a", "b", "what")}}
+tools = [Tool(type="function", function=Function(name=n, parameters=P)) for n in ("add", "find")]
 found = []
 for kind, name, text in json.load(sys.stdin):
     thought, rest = None, text

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from claw.engine.actor import parse
+from claw.engine.actor import families
 from claw.engine.actor.told import Told
 
 ONE = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt", "deep": [1, {"x": null}]}}\n'
@@ -97,7 +97,7 @@ def test_lines_inside_a_string_are_told_as_strict_json():
 @pytest.mark.parametrize("body", [TWO, ONE, f"{ONE}\n{ONE}", "no call <b>", ONE + " and more"])
 def test_sound_replies_are_read_the_same_whether_they_stream_or_not(body):
     _, told = tell(body)
-    content, calls = parse._hermes(body)
+    content, calls = families.FAMILIES["hermes"].read(body, ())
     assert told.content(body) == content
     assert [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in told.calls] \
         == [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in calls]
