@@ -35,6 +35,8 @@ class Ask:
     tells_calls: bool = False
     """whether tool calls are told while they are made (Event.calls), where the model's format
     allows it. A call that was begun then stays a call, also when it breaks off"""
+    one_call: bool = False
+    """the reply ends with its first tool call; refused where the model's format marks no end"""
 
 
 HELPERS = ("heartbeat", "cron", "memory", "subagent", "title")

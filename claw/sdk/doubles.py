@@ -7,7 +7,7 @@ Does not own: a model, a tokenizer, a network.
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -138,6 +138,8 @@ class ScriptedEngine:
         if line.error is not None:
             raise line.error
         was_cut = len(said) < len(_words(line.text))
+        if ask.one_call:
+            line = replace(line, calls=line.calls[:1])
         done = self._done(line, "".join(said), was_cut, Event(
             "done", turn_id, trace_id, version=self.version,
             usage=usage | {"completion_tokens": len(said), "total_tokens": prompt + len(said)},

@@ -21,6 +21,8 @@ class Answer:
     """whether each token is told with its log-prob"""
     tells_calls: bool = False
     """whether tool calls are told piece by piece"""
+    one_call: bool = False
+    """whether the reply ends with its first tool call"""
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """bounded by the reply's max_tokens"""
     task: asyncio.Task[None] | None = None

@@ -71,6 +71,7 @@ class Conversations:
         EngineError 400: it cannot, or the model sees no pictures.
         """
         request.check_messages(ask, sees=self._chat.album is not None)
+        request.check_one_call(ask, self._chat.markup(ask.tools, False).calls)
         return replace(ask, messages=await self.without_pictures(ask.messages))
 
     async def without_pictures(self, messages: list[Message]) -> list[Message]:
@@ -91,7 +92,7 @@ class Conversations:
             self.names.count(ask)
         given = "main" if trace_id and not ask.kind else ask.kind
         kind, rule = self.kinds.decide(given, ask.messages, ask.tools, sampling.max_tokens)
-        extra = [ask.tools, sorted((ask.sampling or {}).items(), key=str), str(kind)]
+        extra = [ask.tools, ask.one_call, sorted((ask.sampling or {}).items(), key=str), str(kind)]
         place = self.sessions.find(ask.messages, owner=ask.owner, session=ask.session,
                                    trace_id=trace_id, extra=extra)
         if kind is TurnKind.MAIN and place.answered is not None and place.retry_of is None:

@@ -49,6 +49,8 @@ class Family:
     """where one of these begins, nothing more is shown before the reply is whole"""
     begins: str = ""
     """a reply that begins with one of these characters is not shown before it is whole"""
+    ends: str = ""
+    """what a call ends with; empty where only the end of the reply says so"""
     told_by: tuple[str, ...] = ()
     """a template that holds one of these means this family; the first family that fits"""
 
@@ -185,11 +187,11 @@ def _llama(body: str, tools: Tools) -> tuple[str, list[Call]]:
 
 
 FAMILIES: dict[str, Family] = {
-    "qwen3-coder": Family(_qwen_coder, (CALL, FUNCTION), told_by=(FUNCTION,)),
-    "glm": Family(_glm, (CALL,), told_by=("<arg_key>",)),
-    "deepseek": Family(_deepseek, (DEEPSEEK,), told_by=(DEEPSEEK,)),
+    "qwen3-coder": Family(_qwen_coder, (CALL, FUNCTION), ends=FUNCTION_END, told_by=(FUNCTION,)),
+    "glm": Family(_glm, (CALL,), ends=CALL_END, told_by=("<arg_key>",)),
+    "deepseek": Family(_deepseek, (DEEPSEEK,), ends=ONE_END, told_by=(DEEPSEEK,)),
     "mistral": Family(_mistral, (MISTRAL,), told_by=(MISTRAL,)),
-    "hermes": Family(_hermes, (CALL,), told_by=(CALL,)),
+    "hermes": Family(_hermes, (CALL,), ends=CALL_END, told_by=(CALL,)),
     "pythonic": Family(_pythonic, begins="[<", told_by=("func_name1(params_name1=",)),
     "llama": Family(_llama, begins="{<", told_by=(PYTHON_TAG, '"parameters"')),
 }

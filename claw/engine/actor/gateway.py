@@ -151,7 +151,7 @@ class Gateway:
         if trace_id:
             self.on_episode_turn(trace_id, opened.turn.id)
         answer = Answer(opened.turn.id, reports=(ask.sampling or {}).get("logprobs_k") is not None,
-                        tells_calls=ask.tells_calls)
+                        tells_calls=ask.tells_calls, one_call=ask.one_call)
         self._answers[opened.turn.id] = answer
         deadline_s = ask.deadline_s if ask.deadline_s > 0 else self._config.worker.deadline_s
         answer.task = asyncio.create_task(self._make(opened, answer, deadline_s, charge))

@@ -47,7 +47,7 @@ class Writer:
         """of the newest token: a worker may still serve another than the newest published one"""
 
     def take(self, new: list[Chunk]) -> bool:
-        """Give out what is certain; return whether a stop string was met."""
+        """Give out what is certain; return whether the reply has to end here."""
         for chunk in new:
             self.text += self._detok.add(self._chat.without_stop(chunk.ids).tolist())
             self._version = int(chunk.versions[-1]) if len(chunk.versions) else self._version
@@ -80,6 +80,8 @@ class Writer:
 
     def _cut(self) -> bool:
         found = [at for s in self._call.sampling.stop if (at := self.text.find(s)) >= 0]
+        if self._answer.one_call and (end := parse.first_call(self.text, self._markup)) >= 0:
+            found.append(end)
         if found:
             self.text = self.text[: min(found)]
         return bool(found)

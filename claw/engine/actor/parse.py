@@ -92,6 +92,17 @@ def after_thinking(text: str, markup: Markup) -> str:
     return split_thinking(text, markup)[1]
 
 
+def first_call(text: str, markup: Markup) -> int:
+    """Return where the first call has ended, or -1."""
+    family = FAMILIES.get(markup.calls)
+    if family is None or not family.ends:
+        return -1
+    body = after_thinking(text, markup)
+    starts = [at for mark in family.marks if (at := body.find(mark)) >= 0]
+    end = body.find(family.ends, min(starts)) if starts else -1
+    return -1 if end < 0 else len(text) - len(body) + end + len(family.ends)
+
+
 def overlap(text: str, marker: str) -> int:
     """Return how many characters at the end of `text` may be the start of `marker`."""
     for n in range(min(len(marker) - 1, len(text)), 0, -1):

@@ -7,6 +7,7 @@ from typing import Any
 
 from claw.config import RolloutConfig
 from claw.engine.actor.album import is_picture
+from claw.engine.actor.families import FAMILIES
 from claw.records import Sampling
 from claw.sdk.app import HELPERS, Ask, EngineError
 
@@ -30,6 +31,13 @@ def check_messages(ask: Ask, *, sees: bool = False) -> None:
     if ask.kind not in ("", "main", "side", *HELPERS):
         raise bad(f"kind is main, side, empty or one of {', '.join(HELPERS)}; "
                   f"found {ask.kind!r}", "kind")
+
+
+def check_one_call(ask: Ask, calls: str) -> None:
+    """Refuse one call at most where only the end of a reply ends a call. `calls`: the family."""
+    if ask.one_call and calls and not FAMILIES[calls].ends:
+        raise bad(f"this model's tool calls ({calls}) end where its reply does, so that several "
+                  "cannot be kept from it; leave parallel_tool_calls out", "parallel_tool_calls")
 
 
 def _check_message(message: Any, where: str, sees: bool) -> None:

@@ -26,6 +26,8 @@ def from_anthropic(body: dict[str, Any]) -> dict[str, Any]:
         made["stop"] = body["stop_sequences"]
     if body.get("tool_choice") is not None:
         made["tool_choice"] = _choice(body["tool_choice"])
+        if isinstance(body["tool_choice"], dict):
+            made["parallel_tool_calls"] = not body["tool_choice"].get("disable_parallel_tool_use")
     metadata = body.get("metadata")
     if isinstance(metadata, dict) and metadata.get("user_id"):
         made["user"] = metadata["user_id"]

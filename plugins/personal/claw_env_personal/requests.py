@@ -38,9 +38,11 @@ def chat_request(
     messages = plain_messages(body.get("messages"))
     session, named_by = session_of(headers, body, messages)
     key, parent = kin_of(headers, body, messages)
+    tools = _tools(body)
     ask = Ask(
-        messages, _tools(body), sampling_of(body), session, kind_of_turn(headers, body),
+        messages, tools, sampling_of(body), session, kind_of_turn(headers, body),
         named_by=named_by, key=key, parent=parent, tells_calls=_flag(body, "stream"),
+        one_call=bool(tools) and not _flag(body, "parallel_tool_calls", default=True),
     )
     return ChatRequest(
         ask, _flag(body, "stream"), _includes_usage(body), bool(body.get("logprobs")),
@@ -91,8 +93,10 @@ def _check_tool(tool: Any, at: str) -> None:
         raise bad(f"{at}.function.name must be a string.", f"{at}.function.name")
 
 
-def _flag(body: dict[str, Any], name: str) -> bool:
+def _flag(body: dict[str, Any], name: str, *, default: bool = False) -> bool:
     value = body.get(name)
-    if value is not None and not isinstance(value, bool):
+    if value is None:
+        return default
+    if not isinstance(value, bool):
         raise bad(f"{name} must be true or false, not {kind_of(value)}.", name)
-    return bool(value)
+    return value

@@ -61,9 +61,6 @@ def refuse_unhonoured(body: dict[str, Any]) -> None:
     if form is not None and not (isinstance(form, dict) and form.get("type") == "text"):
         raise bad("response_format must be {'type': 'text'}: the form of a reply cannot be forced. "
                   "Ask for it in a message.", "response_format")
-    if body.get("parallel_tool_calls") is False and body.get("tools"):
-        raise bad("parallel_tool_calls false cannot be forced. Leave it out.",
-                  "parallel_tool_calls")
 
 
 def _limits(body: dict[str, Any]) -> list[int]:

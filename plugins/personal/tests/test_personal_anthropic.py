@@ -82,6 +82,15 @@ def test_the_input_of_a_tool_streams_in_pieces(client_of):
     assert "".join(said for at, said in pieces if at == 3) == '{"path": "b.txt"}'
 
 
+def test_a_client_that_wants_one_tool_use_gets_one(client_of):
+    client, engine = client_of(CALLS)
+    for choice, num in (({"type": "auto", "disable_parallel_tool_use": True}, 1),
+                        ({"type": "auto"}, 2)):
+        done = client.messages.create(**asked(tools=TOOLS, tool_choice=choice))
+        assert sum(block.type == "tool_use" for block in done.content) == num
+    assert [ask.one_call for ask in engine.asks] == [True, False]
+
+
 def test_what_the_client_sends_back_is_one_turn_of_ours_and_the_results_first(client_of):
     client, engine = client_of(CALLS, "Done.")
     first = client.messages.create(**asked(tools=TOOLS))

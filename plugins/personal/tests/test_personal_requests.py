@@ -7,6 +7,8 @@ import pytest
 
 HELLO = [{"role": "user", "content": "hello"}]
 
+TOOL = {"type": "function", "function": {"name": "read", "parameters": {}}}
+
 
 def refusal(answer, status=400):
     """Return the error of a refused request; every one has the same shape and a request id."""
@@ -122,6 +124,7 @@ def test_a_picture_reaches_a_model_that_sees_and_no_other(endpoint, path, body):
     ({"presence_penalty": 0.5}, "presence_penalty"),
     ({"response_format": {"type": "json_object"}}, "response_format"),
     ({"tool_choice": "required"}, "tool_choice"),
+    ({"tools": [TOOL], "parallel_tool_calls": "no"}, "parallel_tool_calls"),
     ({"tools": {}, "stream": "yes"}, "stream"),
     ({"tools": "read"}, "tools"),
     ({"tools": [{"type": "function"}]}, "tools[0]"),
@@ -286,6 +289,18 @@ def test_a_conversation_is_called_by_its_key_and_names_who_asked_for_it(endpoint
         ("agent:main:subagent:1", "p"), ("", "q"), ("", "")]
     refused = made.chat(headers={"x-parent-session-id": "x" * 300})
     assert refused.status_code == 400 and "parent_session_id" in refused.text
+
+
+@pytest.mark.parametrize(("fields", "one_call"), [
+    ({"tools": [TOOL], "parallel_tool_calls": False}, True), ({"tools": [TOOL]}, False),
+    ({"tools": [TOOL], "parallel_tool_calls": True}, False),
+    ({"parallel_tool_calls": False}, False),
+    ({"tools": [TOOL], "parallel_tool_calls": False, "tool_choice": "none"}, False),
+])
+def test_no_parallel_calls_means_one_call_where_there_are_tools(endpoint, fields, one_call):
+    made = endpoint("x")
+    assert made.chat(**fields).status_code == 200
+    assert made.engine.asks[0].one_call is one_call
 
 
 def test_the_last_request_of_a_session_ends_it_after_the_answer(endpoint):

@@ -151,6 +151,42 @@ CALLS = ('I look. <tool_call>{"name": "ls", "arguments": {"p": "a.txt"}}</tool_c
          '<tool_call>{"name": "ls", "arguments": {"p": "b')
 
 
+@pytest.mark.parametrize("tells_calls", [True, False])
+def test_a_reply_that_may_call_once_ends_with_its_first_call(play, tells_calls):
+    one = '<tool_call>\n{"name": "ls", "arguments": {"p": "%s"}}\n</tool_call>'
+    tools = [{"type": "function", "function": {"name": "ls", "parameters": {}}}]
+
+    async def run(s):
+        said = f"I look.\n{one % 'a'}\n{one % 'b'}\nThen more and more."
+        s.worker.reply, s.worker.step, s.worker.pace_s = lambda _: said, 1, 0.005
+        asked = {"tools": tools, "sampling": {"max_tokens": 300}, "tells_calls": tells_calls}
+        done = await s.runner.say([user("look")], one_call=True, **asked)
+        [call] = done["message"]["tool_calls"]
+        assert json.loads(call["function"]["arguments"]) == {"p": "a"}
+        assert done["message"]["content"].strip() == "I look."
+        assert done["finish_reason"] == "tool_calls"
+        await s.worker.until("cancel")
+        journal = Journal(s.run_dir, read_only=True)
+        sampled = s.worker.chat.decode(journal.turn(done["turn_id"]).completion.ids)
+        journal.close()
+        assert said.startswith(sampled) and '"a"' in sampled and "more" not in sampled
+        both = await s.runner.say([user("look at both")], **asked)
+        assert len(both["message"]["tool_calls"]) == 2
+    play(run)
+
+
+def test_one_call_is_refused_where_only_the_end_of_a_reply_ends_a_call(play):
+    tools = [{"type": "function", "function": {"name": "ls", "parameters": {}}}]
+
+    async def run(s):
+        s.worker.reply = lambda _: "Nothing."
+        refused = await s.runner.say([user("look")], tools=tools, one_call=True)
+        assert (refused["status"], refused["param"]) == (400, "parallel_tool_calls")
+        assert (await s.runner.say([user("look")], tools=tools)).type == "turn.done"
+        assert (await s.runner.say([user("hm")], one_call=True)).type == "turn.done"
+    play(run, serve={"tool_calls": "mistral"})
+
+
 @pytest.mark.parametrize("step", [1, 4])
 def test_calls_are_told_while_they_are_made_and_recorded_as_they_were_told(play, step):
     tools = [{"type": "function", "function": {"name": "ls", "parameters": {}}}]

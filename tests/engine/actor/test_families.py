@@ -104,6 +104,14 @@ def test_two_calls_come_in_their_order(family):
     assert content is None and calls == [("weather", SAID), ("time", {})]
 
 
+@pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.ends])
+def test_a_reply_that_is_cut_behind_its_first_call_has_that_call(family):
+    text = f"I look.\n{TWO_CALLS[family]}"
+    end = parse.first_call(text, parse.Markup(family))
+    assert read(family, text[:end])[1] == [("weather", SAID)]
+    assert parse.first_call(text[: end - 1], parse.Markup(family)) == -1
+
+
 @pytest.mark.parametrize("family", WITH_TEXT)
 def test_text_before_a_call_stays_the_content(family):
     content, calls, _ = read(family, f"I look it up.\n{ONE_CALL[family][0]}")

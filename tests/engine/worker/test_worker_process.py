@@ -52,7 +52,7 @@ def test_a_worker_says_hello_beats_and_answers(slow):
     hello = slow.hello.fields
     assert hello | {"pid": 0} == {
         "kind": "scripted", "model": "smollm2-135m", "vocab_size": 257, "context": 600,
-        "slots": 2, "queue": 2, "pid": 0, "versions": [["default", "default", 0]],
+        "slots": 2, "queue": 2, "device": "", "pid": 0, "versions": [["default", "default", 0]],
     }
     assert hello["pid"] == slow.process.pid
     slow.generate("a0", b"hello", temperature=0, ignore_eos=False, logprobs_k=3)
