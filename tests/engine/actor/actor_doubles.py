@@ -239,6 +239,16 @@ class FakeRunner(Peer):
         return (await self.until("reply", "trace.opened", id=id)).fields
 
 
+async def until_known(address: str, num_workers: int = 1) -> None:
+    """Wait until the actor knows its workers: a hello and an ask come on sockets of their own."""
+    peer = FakeRunner(address)
+    try:
+        while len((await peer.question("status"))["workers"]) < num_workers:
+            await asyncio.sleep(0.01)
+    finally:
+        peer.close()
+
+
 class FakeTrainer(Peer):
     """Leases and acknowledges."""
 

@@ -20,6 +20,7 @@ from actor_doubles import (
     actor_process,
     addresses,
     run_config,
+    until_known,
     version,
 )
 
@@ -49,6 +50,7 @@ def play(model_dir, chat, tmp_path, sockets):
             )
             try:
                 await worker.hello()
+                await until_known(a["runners"])
                 await s.trainer.hello()
                 yield s
             finally:
@@ -601,10 +603,10 @@ def test_a_version_that_one_of_two_workers_serves_stays_and_the_other_keeps_the_
         await s.worker.send("version.refused", **names, why="canary")
         await other.send("version.loaded", **names, mismatch_max=0.01, mismatch_mean=0.001)
         other.version = 2
-        async with asyncio.timeout(8):  # both workers' words have come
+        async with asyncio.timeout(8):  # both workers' words have come, and a beat of each since
             while not (note := _note(status := await s.runner.question("status"), 2)) or (
                 status["version"] != 2
-            ):
+            ) or sorted(v[2] for w in status["workers"] for v in w["versions"]) != [1, 2]:
                 await asyncio.sleep(0.05)
         assert note == "worker-0 refuses it: canary"
         assert not s.trainer.of("version.refused")
