@@ -2,9 +2,9 @@
 
 Owns: the published forms, text -> calls. Does not own: thinking, streaming (`parse.py`, `told.py`).
 
-No library does this for every worker: transformers' `parse_response` needs a schema that few
-tokenizers bring, and SGLang's parsers, which are the oracle of the tests, lose the calls of unknown
-tools. What is malformed stays text, so that a judge sees what the model did.
+No library does this for every worker: transformers' `parse_response` needs a `response_template`,
+which few tokenizers bring, and SGLang's parsers, which are the oracle of the tests, lose the calls
+of unknown tools. What is malformed stays text, so that a judge sees what the model did.
 """
 
 import ast
@@ -12,6 +12,7 @@ import json
 import re
 import secrets
 import string
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,9 @@ DEEPSEEK = "<\uff5ctool\u2581calls\u2581begin\uff5c>"
 DEEPSEEK_END = "<\uff5ctool\u2581calls\u2581end\uff5c>"
 ONE, ONE_END = "<\uff5ctool\u2581call\u2581begin\uff5c>", "<\uff5ctool\u2581call\u2581end\uff5c>"
 SEPARATOR = "<\uff5ctool\u2581sep\uff5c>"
+
+MAX_PARTS = 256
+"""of a reply that is divided into calls"""
 
 _PAIR = re.compile(
     r"\s*<arg_key>([^<]{1,256})</arg_key>\s*<arg_value>(.*?)</arg_value>\s*", re.DOTALL)
@@ -160,11 +164,20 @@ def _pythonic(body: str, tools: Tools) -> tuple[str, list[Call]]:
     if not (text.startswith("[") and text.endswith("]")):
         return body, []
     try:
-        tree = ast.parse(text, mode="eval").body
+        with warnings.catch_warnings(action="ignore"):  # of escapes that are none
+            tree = _WithJson().visit(ast.parse(text, mode="eval")).body
         calls = [_python_call(node) for node in tree.elts] if isinstance(tree, ast.List) else []
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return body, []
     return ("", calls) if calls else (body, [])
+
+
+class _WithJson(ast.NodeTransformer):
+    """Models write true, false and null where Python has other words."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        words = {"true": True, "false": False, "null": None}
+        return ast.Constant(words[node.id]) if node.id in words else node
 
 
 def _python_call(node: ast.expr) -> Call:
@@ -180,10 +193,16 @@ def _python_call(node: ast.expr) -> Call:
 def _llama(body: str, tools: Tools) -> tuple[str, list[Call]]:
     """The whole reply is one JSON call, or several divided by `;`."""
     text = body.strip().removeprefix(PYTHON_TAG).removesuffix("<|eom_id|>").strip()
-    whole = call(text, "parameters")
-    parts = [whole] if whole else [call(part, "parameters") for part in text.split(";")]
-    calls = [one for one in parts if one]
-    return ("", calls) if calls and len(calls) == len(parts) else (body, [])
+    parts = text.split(";")
+    if len(parts) > MAX_PARTS:
+        return body, []
+    calls, begun = [], ""
+    for part in parts:
+        begun = f"{begun};{part}" if begun else part  # a string may hold the mark too
+        if (found := call(begun, "parameters")) is not None:
+            calls.append(found)
+            begun = ""
+    return ("", calls) if calls and not begun.strip() else (body, [])
 
 
 FAMILIES: dict[str, Family] = {
@@ -243,21 +262,46 @@ def _from_pairs(name: str, pairs: list[tuple[str, str]] | None, tools: Tools) ->
     """A call whose values are text: what is no string by the tool's schema is read as JSON."""
     if pairs is None:
         return None
-    functions = [tool.get("function") or {} for tool in tools]
-    schemas = next((f.get("parameters") or {} for f in functions if f.get("name") == name), {})
-    properties = schemas.get("properties") or {}
+    functions = [_object(tool.get("function")) for tool in tools]
+    schema = next((f.get("parameters") for f in functions if f.get("name") == name), None)
+    properties = _object(_object(schema).get("properties"))
     return _made(name, {key: _value(text, properties.get(key)) for key, text in pairs})
 
 
 def _value(text: str, schema: Any) -> Any:
-    kinds = schema.get("type", "string") if isinstance(schema, dict) else "string"
-    if kinds == "string" or (isinstance(kinds, list) and "string" in kinds):
+    kinds = _kinds(_object(schema))
+    if not kinds or "string" in kinds:
         return text
     try:
         return from_json(text.strip(), finite=True)
     except ValueError:
         said = text.strip().lower()  # True and False, as a Python habit writes them
         return said == "true" if said in ("true", "false") else text
+
+
+def _kinds(schema: dict[str, Any]) -> set[str]:
+    """The JSON types that a schema allows; `Optional[int]` comes as anyOf of two."""
+    said = schema.get("type")
+    found = {str(one) for one in (said if isinstance(said, list) else [said]) if one}
+    for value in _listed_of(schema, "enum"):
+        found.add("string" if isinstance(value, str) else "other")
+    if "$ref" in schema:
+        found.add("other")
+    for name in ("anyOf", "oneOf"):
+        for one in _listed_of(schema, name):
+            found |= {str(kind) for kind in [_object(one).get("type")] if kind}
+            found |= {"other"} if "$ref" in _object(one) else set()
+    return found
+
+
+def _listed_of(schema: dict[str, Any], name: str) -> list[Any]:
+    value = schema.get(name)
+    return value if isinstance(value, list) else []
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """A client's schema may be anything."""
+    return value if isinstance(value, dict) else {}
 
 
 def _blocks(body: str, begin: str, end: str) -> Iterator[tuple[int, int, str]]:

@@ -150,6 +150,40 @@ def test_a_value_is_typed_by_the_schema_and_a_string_is_left_as_it_is():
     assert said["days"] == "3", "a tool that nobody named has no types"
 
 
+@pytest.mark.parametrize(("schema", "value"), [
+    ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, 3),
+    ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, "3"), ({"enum": [1, 3]}, 3),
+    ({"enum": ["3"]}, "3"), ({"$ref": "#/x"}, 3), ({"anyOf": [{"$ref": "#/x"}, 5]}, 3), ({}, "3"),
+    ({"anyOf": 5, "enum": {"a": 1}}, "3"), ("integer", "3"),
+])
+@pytest.mark.parametrize("family", ["qwen3-coder", "glm"])
+def test_every_way_a_schema_names_a_type_counts(family, schema, value):
+    tool = {"function": {"name": "weather", "parameters": {"properties": {"days": schema}}}}
+    message, _ = parse.reply(ONE_CALL[family][0], parse.Markup(family, tools=(tool,)),
+                             FinishReason.STOP)
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"])["days"] == value
+
+
+@pytest.mark.parametrize("function", [
+    {"name": "weather", "parameters": ["x"]}, {"name": "weather", "parameters": "x"},
+    {"name": "weather", "parameters": {"properties": ["days"]}}, "weather", None,
+])
+def test_a_schema_that_is_none_gives_strings(function):
+    markup = parse.Markup("qwen3-coder", tools=({"function": function},))
+    message, _ = parse.reply(CODER, markup, FinishReason.STOP)
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"])["days"] == "3"
+
+
+def test_a_semicolon_in_a_string_divides_no_calls():
+    one = '{"name": "weather", "parameters": {"city": "a; b"}}'
+    assert [said["city"] for _, said in read("llama", f"{one}; {one}")[1]] == ["a; b", "a; b"]
+
+
+def test_pythonic_calls_may_have_the_words_of_json():
+    said = read("pythonic", r"[weather(full=true, at=null, city='\d', days=[false])]")[1][0][1]
+    assert said == {"full": True, "at": None, "city": "\\d", "days": [False]}
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_hostile_text_is_read_in_a_time_that_grows_with_its_length(family):
     family_marks = [*FAMILIES[family].marks, ONE, "<parameter=", "<arg_key>", "[ARGS]", "[", "{"]
