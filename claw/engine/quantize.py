@@ -11,6 +11,7 @@ from claw.errors import UsageError
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
 
 def check(quantize: str) -> None:
@@ -40,3 +41,15 @@ def loading(quantize: str, device: "torch.device", dtype: "torch.dtype") -> dict
         bnb_4bit_compute_dtype=dtype,
     )
     return {"quantization_config": bits, "device_map": {"": device}}
+
+
+def settle(module: "nn.Module") -> None:
+    """Have every layer of 4 bits compute in one way, with gradients and without.
+
+    On CPUs with AVX-512 bfloat16 bitsandbytes packs a layer anew and computes in bfloat16 wherever
+    no gradient is asked: a worker would sample by other log-probs than the trainer computes, and
+    layers whose sides are no multiples of 32 and 64 fail.
+    """
+    for layer in module.modules():
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            layer.support_avx512bf16_for_cpu = False

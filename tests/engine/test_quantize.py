@@ -37,6 +37,13 @@ def test_a_device_that_it_does_not_run_on_is_refused(monkeypatch: pytest.MonkeyP
         quantize.loading("nf4", torch.device("mps"), torch.float32)
 
 
+def test_a_layer_of_four_bits_computes_alike_with_gradients_and_without() -> None:
+    layer = torch.nn.Linear(2, 2)
+    layer.support_avx512bf16_for_cpu = True  # as bitsandbytes' layers have it on such a CPU
+    quantize.settle(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(layer)))
+    assert layer.support_avx512bf16_for_cpu is False
+
+
 @pytest.mark.parametrize("sections, words", [
     ({"lora": {"rank": 0, "quantize": "nf4"}}, "needs an adapter"),
     ({"lora": {"quantize": "nf4"}, "train": {"ranks": 2}}, "cannot be split"),

@@ -233,6 +233,7 @@ def load(model_dir: str | Path, config: RunConfig, ranks: Ranks | None = None) -
     kept_as = torch.float32 if is_kept_exact else dtype
     bits = quantize.loading(config.lora.quantize, device, dtype)
     lm = _read(model_dir, device, kept_as, config.train.packing, bits)
+    quantize.settle(lm)
     _check_head(lm)
     if config.train.packing:
         _check_packing(lm)

@@ -135,6 +135,7 @@ def load_model(folder: Path, config: RunConfig) -> Model:
     device = pick_device(w.device)
     dtype = pick_dtype(w.dtype, device)
     module = load_module(folder, dtype, quantize.loading(config.lora.quantize, device, dtype))
+    quantize.settle(module)
     model = Model(module, device, w.context, lens_of(folder))
     model.logits(np.zeros(2, np.int32))  # a model that cannot run must say so at the start
     return model
