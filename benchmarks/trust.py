@@ -4,7 +4,8 @@ Three parts, each of which writes its figures into a file: processes are killed 
 points of claw/engine/faults.py while people talk (tests/whole/test_whole_faults.py), odd inputs are
 fed to all that reads what comes from outside (tests/fuzz), and many clients talk for long
 (benchmarks.soak). `make trust` runs all of it, for some hours; `--points 0`, `--inputs 0` and
-`--minutes 0` leave a part out.
+`--minutes 0` leave a part out. `--resume` goes on where an earlier run of the same code stopped:
+what is in its folder and did not fail is not run again.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,16 +51,20 @@ class Case:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--points", default="all", help="how many fault points, or all")
+    parser.add_argument("--at-once", type=int, default=1, help="points that are tried side by side")
     parser.add_argument("--inputs", type=int, default=ALL_INPUTS)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0, help="draws the sample of points")
     parser.add_argument("--out", type=Path, default=Path("trust"), help="folder of what is found")
+    parser.add_argument("--resume", action="store_true", help="keep what --out already has")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    struck = [_at_point(words, options.out) for words in chosen(options.points, options.seed)]
-    fed = _fuzz(options.inputs, options.out)
+    with ThreadPoolExecutor(options.at_once) as pool:
+        struck = list(pool.map(lambda words: _at_point(words, options),
+                               chosen(options.points, options.seed)))
+    fed = _fuzz(options)
     soak = _soak(options)
     rows, wrong = figures(struck, fed, soak)
     (options.out / "trust.json").write_text(json.dumps(
@@ -88,21 +94,24 @@ def chosen(points: str, seed: int) -> list[str]:
     return [words for words in mixed if words][: int(points)]
 
 
-def _at_point(words: str, out: Path) -> Case:
+def _at_point(words: str, options: argparse.Namespace) -> Case:
     """A run of its own: what one leaves cannot help or hurt the next."""
-    cases = _pytest([f"{FAULTS}::test_nothing_is_lost_at[{words}]"], out / f"{words}.xml", POINT_S)
-    case = next(cases, Case(words, "no report was written"))
+    report = options.out / f"{words}.xml"
+    cases = _kept(report, options) or list(
+        _pytest([f"{FAULTS}::test_nothing_is_lost_at[{words}]"], report, POINT_S))
+    case = cases[0] if cases else Case(words, "no report was written")
     case.name = words
     console.print(f"{words:40} {case.failed or 'survived'}")
     return case
 
 
-def _fuzz(inputs: int, out: Path) -> list[Case]:
-    if not inputs:
+def _fuzz(options: argparse.Namespace) -> list[Case]:
+    if not options.inputs:
         return []
-    times = max(1, round(inputs * ALL_TIMES / ALL_INPUTS))
-    return list(_pytest(["tests/fuzz", "-m", "nightly"], out / "fuzz.xml", None,
-                        {"CLAW_FUZZ": str(times)}))
+    times = max(1, round(options.inputs * ALL_TIMES / ALL_INPUTS))
+    report = options.out / "fuzz.xml"
+    return _kept(report, options) or list(
+        _pytest(["tests/fuzz", "-m", "nightly"], report, None, {"CLAW_FUZZ": str(times)}))
 
 
 def _soak(options: argparse.Namespace) -> dict[str, Any]:
@@ -110,12 +119,20 @@ def _soak(options: argparse.Namespace) -> dict[str, Any]:
         return {}
     out = options.out / "soak"
     file = out / "soak.json"
+    if options.resume and file.exists():
+        return dict(json.loads(file.read_text()))
     file.unlink(missing_ok=True)
     subprocess.run(
         [sys.executable, "-m", "benchmarks.soak", "--minutes", str(options.minutes), "--clients",
          str(options.clients), "--seed", str(options.seed), "--out", str(out.absolute())],
         cwd=ROOT, check=False)
     return dict(json.loads(file.read_text())) if file.exists() else {"failed": True}
+
+
+def _kept(report: Path, options: argparse.Namespace) -> list[Case]:
+    """What an earlier run found there; nothing of a part that failed, which is tried again."""
+    found = list(read(report)) if options.resume else []
+    return [] if any(case.failed for case in found) else found
 
 
 def _pytest(

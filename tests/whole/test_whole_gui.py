@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from containers import containers
+from containers import Containers
 from system import System, until
 from tiny import tiny_llama
 
@@ -36,18 +36,21 @@ def run(needs_desktop: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     system = System(folder, model, name="gui")
     system.launch("train", "--plugin", "gui", "--model", str(model), f"runs='{folder}'",
                   "name='gui'", f"plugin.gui.trajectories='{folder / 'seen'}'", *SETTINGS)
+    held = Containers(system)
+
+    def is_trained() -> bool:
+        held.look()
+        return bool(system.count("turns WHERE state = 'trained'"))
+
     try:
-        trained = "turns WHERE state = 'trained'"
-        assert until(lambda: system.count(trained) >= 1, TRAINED_S, 1.0), system.said()
-        runner = system.pids()["runner"]
-        system.most = len(containers(runner))  # type: ignore[attr-defined]
+        assert until(is_trained, TRAINED_S, 0.5), system.said()
     finally:
         system.stop()
-    system.left = containers(runner)  # type: ignore[attr-defined]
+    system.most, system.left = held.most, held.left()  # type: ignore[attr-defined]
     yield system
 
 
-def test_nothing_is_left_in_the_engine(run: Any) -> None:
+def test_a_desktop_ran_and_nothing_is_left_in_the_engine(run: Any) -> None:
     assert run.most >= 1 and run.left == []
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from containers import containers
+from containers import Containers
 from system import System, until
 
 from claw.records import End, TurnState
@@ -39,28 +39,18 @@ def run(
     words = ["train", "--plugin", "swe", "--model", str(smollm2_dir), f"runs='{folder}'",
              "name='swe'", f"plugin.swe.trajectories='{folder / 'atif'}'", *SETTINGS]
     system.launch(*words)
-    runner, most = 0, 0
+    held = Containers(system)
 
     def is_trained() -> bool:
-        nonlocal runner, most
-        runner = runner or runner_of(system)
-        most = max(most, len(containers(runner)) if runner else 0)
+        held.look()
         return system.steps() >= 1
 
     try:
         assert until(is_trained, TRAINED_S, 0.5), system.said()
     finally:
         system.stop()
-    system.most, system.left = most, containers(runner)  # type: ignore[attr-defined]
+    system.most, system.left = held.most, held.left()  # type: ignore[attr-defined]
     yield system
-
-
-def runner_of(system: System) -> int:
-    """The number of the runner's process; 0 while there is none."""
-    try:
-        return system.pids().get("runner", 0)
-    except (OSError, ValueError):  # the run folder is not there yet, or is being written
-        return 0
 
 
 def test_eight_episodes_ran_at_once_and_nothing_is_left_in_the_engine(run: Any) -> None:
