@@ -7,6 +7,7 @@ machine does counts for both; the table shows the medians of the rounds.
 
     one      whole time of one streamed answer after the other, and to its first token
     streams  tokens a second with so many answers at once
+    cpu      processor time of the actor and of the endpoint's process for each of these tokens
 """
 
 import argparse
@@ -29,7 +30,7 @@ from claw_env_personal.demo import run as runs
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.machine import describe
+from benchmarks.machine import cpu_s, describe
 from claw import config as settings
 from claw.engine import wire
 from claw.engine.actor.chat import Chat
@@ -40,6 +41,7 @@ from claw.records import Sampling
 console = Console(highlight=False)
 Timed = tuple[float, float, int]
 """seconds to the first token, seconds in all, tokens"""
+BETWEEN = ("actor", "runner")
 Ask = Callable[[int], Awaitable[Timed]]
 
 
@@ -69,7 +71,8 @@ async def _compare(folder: Path, options: argparse.Namespace) -> None:
         async with bare(folder, model, words, options) as ask:
             for number in range(options.rounds):
                 alone.append(await _measure(ask, number, options))
-                served.append(await _measure(over_http(run, options), number, options))
+                served.append(await _measure(over_http(run, options), number, options,
+                                             processes_of(run)))
     finally:
         run.stop()
     _show(alone, served, options)
@@ -182,7 +185,15 @@ def over_http(run: runs.Run, options: argparse.Namespace) -> Ask:
 # --- measuring -------------------------------------------------------------------------------
 
 
-async def _measure(ask: Ask, number: int, options: argparse.Namespace) -> dict[str, float]:
+def processes_of(run: runs.Run) -> dict[str, int]:
+    """The processes between a client and the worker."""
+    pids = json.loads((run.folder / "run.json").read_text())["processes"]
+    return {name: pids[name] for name in BETWEEN}
+
+
+async def _measure(
+    ask: Ask, number: int, options: argparse.Namespace, processes: dict[str, int] | None = None
+) -> dict[str, float]:
     numbers = iter(range(1_000_000 * number, 1_000_000 * (number + 1)))
     for _ in range(3):
         await ask(next(numbers))
@@ -196,13 +207,16 @@ async def _measure(ask: Ask, number: int, options: argparse.Namespace) -> dict[s
         return done
 
     began = time.perf_counter()
+    spent = {name: -cpu_s(pid) for name, pid in (processes or {}).items()}
     answers = sum(await asyncio.gather(*(stream() for _ in range(options.streams))))
     took = time.perf_counter() - began
+    tokens = answers * options.tokens
     return {
         "first": 1000 * statistics.median(t[0] for t in one),
         "one": 1000 * statistics.median(t[1] for t in one),
-        "tokens_per_s": answers * options.tokens / took,
-    }
+        "tokens_per_s": tokens / took,
+    } | {name: 1e6 * (spent[name] + cpu_s(pid)) / tokens
+         for name, pid in (processes or {}).items()}
 
 
 Rounds = list[dict[str, float]]
@@ -220,6 +234,9 @@ def _show(alone: Rounds, served: Rounds, options: argparse.Namespace) -> None:
         more = statistics.median(y - x if unit == "ms" else 100 * (y - x) / x for x, y in pairs)
         table.add_row(label, f"{a:.1f} {unit}", f"{b:.1f} {unit}",
                       f"{more:+.1f} {unit if unit == 'ms' else '%'}")
+    for name in BETWEEN:
+        spent = statistics.median(b[name] for b in served)
+        table.add_row(f"cpu of the {name}", "", f"{spent:.0f} us", "a token")
     console.print(table)
 
 

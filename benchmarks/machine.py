@@ -1,6 +1,6 @@
 """What a benchmark says of the machine, and the memory that something takes beyond what was there.
 
-Owns: the line above a table, peaks of a process and of a GPU.
+Owns: the line above a table, peaks of a process and of a GPU, processor time.
 Does not own: clocks, tables.
 """
 
@@ -30,6 +30,13 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time that a process has taken so far, in seconds (Linux)."""
+    # the command's name, in brackets, may hold anything
+    words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class PeakMemory:

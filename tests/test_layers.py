@@ -18,14 +18,14 @@ MAY_IMPORT = {
     "claw/engine": ("claw",),
     "claw/engine/actor": (
         "claw.records", "claw.errors", "claw.config", "claw.sdk", "claw.engine.actor",
-        "claw.engine.wire", "claw.engine.monitor", "claw.engine.process", "claw.engine.parent",
-        "claw.engine.people", "claw.engine.pictures", "claw.engine.faults", "claw.engine.pulse",
-        "claw.engine.cipher",
+        "claw.engine.wire", "claw.engine.port", "claw.engine.monitor", "claw.engine.process",
+        "claw.engine.parent", "claw.engine.people", "claw.engine.pictures", "claw.engine.faults",
+        "claw.engine.pulse", "claw.engine.cipher",
     ),
     "claw/engine/runner": (
         "claw.records", "claw.errors", "claw.config", "claw.sdk", "claw.engine.runner",
-        "claw.engine.wire", "claw.engine.process", "claw.engine.parent", "claw.engine.people",
-        "claw.engine.pulse",
+        "claw.engine.wire", "claw.engine.port", "claw.engine.process", "claw.engine.parent",
+        "claw.engine.people", "claw.engine.pulse",
     ),
     "claw/engine/worker": (
         "claw.records", "claw.errors", "claw.config", "claw.engine.worker", "claw.engine.wire",

@@ -41,8 +41,6 @@ JOINED = 256 * 1024
 """bytes up to which the arrays of a message share one frame"""
 ALIGNED = 8
 """arrays in a shared frame begin at multiples of it"""
-MAX_AT_ONCE = 64
-"""messages that are taken from a socket before others have their turn"""
 BRIEF = 200
 """characters of what a peer sent that are said again of it"""
 HIGH_WATER = 1000
@@ -133,25 +131,6 @@ def name_of(frames: Sequence[bytes | memoryview]) -> tuple[str, str]:
 def receive(socket: Any) -> list[memoryview]:
     """Return the frames of the next message where ZeroMQ put them: large arrays are not copied."""
     return [frame.buffer for frame in socket.recv_multipart(copy=False)]
-
-
-class Inbox:
-    """What an asyncio socket has received, all of it at a wake-up: awaiting each message by itself
-    costs more than most messages do."""
-
-    def __init__(self, socket: Any) -> None:
-        self._socket = socket
-        self._at_once = zmq.Socket.shadow(socket.underlying)
-
-    async def following(self) -> list[list[bytes]]:
-        """Return the frames of the messages that are there; wait until there is one."""
-        found: list[list[bytes]] = []
-        try:
-            while len(found) < MAX_AT_ONCE:
-                found.append(self._at_once.recv_multipart(zmq.DONTWAIT))
-        except zmq.Again:
-            pass
-        return found or [await self._socket.recv_multipart()]
 
 
 def _header(raw: bytes | memoryview) -> dict[str, Any]:

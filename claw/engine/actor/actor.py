@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import zmq
-import zmq.asyncio
 
 from claw import config as settings
 from claw.config import RunConfig
@@ -25,6 +24,7 @@ from claw.engine.actor.runner_link import RunnerLink
 from claw.engine.actor.trainer_link import TrainerLink
 from claw.engine.actor.worker_link import WorkerLink
 from claw.engine.monitor import Monitor
+from claw.engine.port import Port
 from claw.engine.wire import Message
 from claw.errors import ClawError, WireError
 from claw.records import DEFAULT_OWNER, Update, Version
@@ -47,10 +47,11 @@ class Actor:
         self.garbage: Counter[str] = Counter()
         self._stopping = asyncio.Event()
         self._parent = parent.pid()
-        self._context = zmq.asyncio.Context()
+        self._context = zmq.Context()
         keys = wire.keys_of(config.wire.keys)
-        self._sockets = {
-            name: wire.open_socket(self._context, zmq.ROUTER, sockets[name], bind=True, keys=keys)
+        self._ports = {
+            name: Port(wire.open_socket(self._context, zmq.ROUTER, sockets[name], bind=True,
+                                        keys=keys))
             for name in LINKS
         }
         self.monitor = Monitor(self._run_dir, config.track, settings.resolved(config))
@@ -82,9 +83,9 @@ class Actor:
             await self._end([*tasks, stopped])
 
     async def _listen(self, name: str, heard: Callable[[bytes, Message], Awaitable[bool]]) -> None:
-        inbox = wire.Inbox(self._sockets[name])
+        port = self._ports[name]
         while True:
-            for peer, *frames in await inbox.following():
+            for peer, *frames in await port.following():
                 await self._take(name, heard, peer, frames)
             await asyncio.sleep(0)
 
@@ -117,7 +118,7 @@ class Actor:
             try:
                 frames = wire.encode(message)
                 # a peer that does not read must not hold up the others
-                await self._sockets[name].send_multipart([peer, *frames], zmq.DONTWAIT)
+                self._ports[name].send([peer, *frames])
             except (zmq.Again, zmq.ZMQError) as error:
                 self.garbage[f"unsent to {name}"] += 1
                 log.warning("%s is not sent to %s: %s", message.type, name, error)
@@ -193,8 +194,8 @@ class Actor:
         await asyncio.gather(*tasks, return_exceptions=True)
         self.parts.journal.close()
         self.monitor.close()
-        for socket in self._sockets.values():
-            socket.close(0)
+        for port in self._ports.values():
+            port.close()
         self._context.term()
 
     def _peers(self) -> list[tuple[str, bytes]]:

@@ -13,13 +13,12 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import zmq
-import zmq.asyncio
-from zmq.utils.monitor import recv_monitor_message
+from zmq.utils.monitor import parse_monitor_message
 
 from claw.engine import wire
+from claw.engine.port import Port
 from claw.engine.runner.pending import Pending, unavailable
 from claw.errors import WireError
 from claw.sdk import EngineError
@@ -52,14 +51,14 @@ class Link:
     async def open(self) -> None:
         """Connect (also before there is an actor) and start listening."""
         name = f"runner-{os.getpid()}-{secrets.token_hex(4)}".encode()
-        self._context: Any = zmq.asyncio.Context()
-        self._socket = wire.open_socket(
+        self._context = zmq.Context()
+        self._port = Port(wire.open_socket(
             self._context, zmq.DEALER, self._address, bind=False, keys=self._keys, identity=name,
             watch=_EVENTS,
-        )
-        self._monitor = self._socket.get_monitor_socket()
+        ))
+        self._monitor = Port(self._port.socket.get_monitor_socket())
         self._tasks = [
-            asyncio.create_task(self._read()), asyncio.create_task(self._watch(self._monitor)),
+            asyncio.create_task(self._read()), asyncio.create_task(self._watch()),
             asyncio.create_task(self._tick()),
         ]
 
@@ -72,9 +71,9 @@ class Link:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._socket.disable_monitor()
-        self._monitor.close(linger=0)
-        self._socket.close(linger=200)  # milliseconds for the last cancel or end to leave
+        self._port.socket.disable_monitor()
+        self._monitor.close()
+        self._port.close(linger_ms=200)  # for the last cancel or end to leave
         self._context.term()
 
     # --- sending -----------------------------------------------------------------------------
@@ -103,7 +102,7 @@ class Link:
         """Send what wants no answer. A full queue means that nobody reads: a 503."""
         frames = travelling(message)
         try:
-            await self._socket.send_multipart(frames, flags=zmq.NOBLOCK)
+            self._port.send(frames)
         except zmq.Again:
             raise unavailable("the engine does not read") from None
 
@@ -121,9 +120,8 @@ class Link:
     # --- listening ---------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        inbox = wire.Inbox(self._socket)
         while True:
-            for frames in await inbox.following():
+            for frames in await self._port.following():
                 self._take(frames)
             await asyncio.sleep(0)
 
@@ -139,14 +137,15 @@ class Link:
         elif message.id in self._pending:
             self._pending[message.id].put(message)
 
-    async def _watch(self, monitor: Any) -> None:
+    async def _watch(self) -> None:
         while True:
-            event = (await recv_monitor_message(monitor))["event"]
-            self._is_connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
-            if self._is_connected:
-                await self._greet()
-            elif self._silent_since is None:
-                self._silent_since = _now()
+            for frames in await self._monitor.following():
+                event = parse_monitor_message(frames)["event"]
+                self._is_connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+                if self._is_connected:
+                    await self._greet()
+                elif self._silent_since is None:
+                    self._silent_since = _now()
 
     async def _greet(self) -> None:
         """Say hello, and again what the connection before may have lost."""

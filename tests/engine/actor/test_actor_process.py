@@ -93,6 +93,7 @@ async def wrong(s, question="What is the capital of France?"):
 
 def test_a_turn_goes_from_ask_to_trained_and_why_tells_it(play, chat, tmp_path):
     async def run(s):
+        s.worker.pace_s = 0.02
         first = await s.runner.say([user("What is the capital of France?")],
                                    sampling={"logprobs_k": 1})
         assert first["message"] == {"role": "assistant", "content": "Paris is big."}
