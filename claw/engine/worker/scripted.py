@@ -110,8 +110,9 @@ class Slot:
     request: Generate
     wanted: list[int]
     random: np.random.Generator
+    ready_at: float
+    """on the monotonic clock: when the next token may be said"""
     said: list[int] = field(default_factory=list)
-    ready_at: float = 0.0
 
 
 def make(config: RunConfig, model_dir: Path) -> "ScriptedBackend":
@@ -162,7 +163,7 @@ class ScriptedBackend:
         for slot in ready:
             events += self._say(slot, now)
         if self.slots and not ready:
-            time.sleep(min(0.01, self.script.pace_s))
+            time.sleep(min(0.01, max(min(s.ready_at for s in self.slots) - now, 0.0)))
         return events
 
     def _end_early(self) -> Iterator[Event]:
@@ -188,7 +189,8 @@ class ScriptedBackend:
                 continue
             seed = request.sampling.seed
             random = np.random.default_rng(None if seed is None else seed % 2**64)
-            self.slots.append(Slot(request, self.script.reply(request.prompt_ids), random))
+            self.slots.append(Slot(request, self.script.reply(request.prompt_ids), random,
+                                   ready_at=time.monotonic()))
 
     def _say(self, slot: Slot, now: float) -> Iterator[Event]:
         request, s = slot.request, slot.request.sampling
@@ -196,7 +198,8 @@ class ScriptedBackend:
         wanted = slot.wanted[index] if index < len(slot.wanted) else self.script.eos
         token, p = self._draw(wanted, s, slot.random)
         slot.said.append(token)
-        slot.ready_at = now + self.script.pace_s
+        # by the clock, not after the token before: the pace must not drift
+        slot.ready_at = max(slot.ready_at, now - self.script.pace_s) + self.script.pace_s
         self.num_sampled += 1
         yield Chunk(request.id, index, self._arrays(request, wanted, token, p))
         is_stop = token in request.stop_ids or token == self.script.eos

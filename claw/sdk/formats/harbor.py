@@ -197,11 +197,11 @@ def read_toml(path: Path) -> TaskToml:
     """Return task.toml with every field checked."""
     try:
         return TaskToml.model_validate(tomllib.loads(read_text(path)))
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError("task.toml is not TOML", found=f"{path}: {error}") from error
     except ValidationError as error:
         raise FormatError("task.toml is not valid",
                           found=f"{path}: {explain(error, TaskToml)}") from error
+    except ValueError as error:  # of numbers that are too long, too
+        raise FormatError("task.toml is not TOML", found=f"{path}: {error}") from error
     except RecursionError as error:
         raise FormatError("task.toml is nested too deeply", found=str(path)) from error
 

@@ -115,6 +115,7 @@ def test_what_is_not_run_is_refused_by_name(
 
 @pytest.mark.parametrize(("toml", "says"), [
     ("not toml", "not TOML"),
+    ("[verifier]\ntimeout_sec = " + "1" * 5000, "not TOML"),
     ("[agent]\ntimeout_sec = 'soon'\n", "agent.timeout_sec"),
     ("[agent]\ntimeout_sec = -1\n", "agent.timeout_sec"),
     ("[environment]\nnetwork_mode = 'wifi'\n", "environment.network_mode"),
